@@ -1,0 +1,3 @@
+"""localspec: tree-based speculative decoding on llama.cpp, measured on the machine it runs on."""
+
+__version__ = "0.1.0"

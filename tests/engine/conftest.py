@@ -14,7 +14,7 @@ from llama_cpp import llama_cpp as L
 
 from localspec.engine.base import FloatArray, TreeContext
 from localspec.engine.model import Model, _patched_module
-from localspec.engine.params import CACHE_TYPES, ContextParams
+from localspec.engine.params import ContextParams
 from localspec.paths import cache_dir
 
 MakeContext = Callable[..., TreeContext]
@@ -72,12 +72,12 @@ class PlainDecoder:
     """llama.cpp without trees: a prompt in one batch, then one token a call. Written against the C API alone, so that
     it shares no code with what it judges."""
 
-    def __init__(self, model: Model, n_ctx: int = 512, cache_type: str = "f16") -> None:
+    def __init__(self, model: Model, n_ctx: int = 512, flash_attn: bool = True) -> None:
         params = L.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, n_ctx, n_ctx
         params.n_threads = params.n_threads_batch = 2
-        params.flash_attn_type = L.LLAMA_FLASH_ATTN_TYPE_ENABLED
-        params.type_k = params.type_v = CACHE_TYPES[cache_type][0]
+        params.flash_attn_type = int(flash_attn)
+        if not flash_attn: params.type_k = params.type_v = 0
         params.embeddings = True
         params.swa_full = True
         params.pooling_type = L.LLAMA_POOLING_TYPE_NONE

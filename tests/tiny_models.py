@@ -5,7 +5,8 @@
   "gemma3"  sliding window of 64 in 5 of 6 layers (iSWA)
   "mamba"   recurrent
 
-Matrices are Q4_1 where they can be: the stock CPU kernels give the same row for every batch size with it. The vocabulary
+Matrices are Q4_1 where they can be: the stock CPU kernels give the same row for every batch size with it. With
+`quantised=False` they are F32, so that a difference in the last bit stays one instead of flipping a rounding. The vocabulary
 is the 256 bytes, a few words and the usual special tokens, so any text can be tokenised.
 """
 
@@ -24,13 +25,14 @@ N_VOCAB = len(TOKENS) + (-len(TOKENS)) % 32
 
 
 class _Weights:
-    def __init__(self, writer: gguf.GGUFWriter, seed: int) -> None:
+    def __init__(self, writer: gguf.GGUFWriter, seed: int, quantised: bool) -> None:
         self.writer = writer
+        self.quantised = quantised
         self.rng = np.random.default_rng(seed)
 
     def matrix(self, name: str, n_out: int, n_in: int, gain: float = 1.0) -> None:
         data = (self.rng.standard_normal((n_out, n_in)) * gain / np.sqrt(n_in)).astype(np.float32)
-        kind = gguf.GGMLQuantizationType.Q4_1 if n_in % 32 == 0 else gguf.GGMLQuantizationType.F32
+        kind = gguf.GGMLQuantizationType.Q4_1 if self.quantised and n_in % 32 == 0 else gguf.GGMLQuantizationType.F32
         self.writer.add_tensor(name, gguf.quants.quantize(data, kind), raw_dtype=kind)
 
     def vector(self, name: str, *shape: int, scale: float = 0.1, centre: float = 1.0) -> None:
@@ -90,7 +92,7 @@ def _mamba_block(weights: _Weights, i: int) -> None:
     weights.matrix(f"blk.{i}.ssm_out.weight", N_EMBD, d_inner)
 
 
-def write_tiny(path: Path, kind: str = "llama", seed: int = 1) -> Path:
+def write_tiny(path: Path, kind: str = "llama", seed: int = 1, quantised: bool = True) -> Path:
     """Write the model and return `path`."""
     writer = gguf.GGUFWriter(path, kind)
     n_layer = {"llama": 3, "gemma3": 6, "mamba": 2}[kind]
@@ -119,7 +121,7 @@ def write_tiny(path: Path, kind: str = "llama", seed: int = 1) -> Path:
         writer.add_sliding_window(N_SWA)
     _vocabulary(writer)
 
-    weights = _Weights(writer, seed)
+    weights = _Weights(writer, seed, quantised)
     weights.matrix("token_embd.weight", N_VOCAB, N_EMBD, gain=np.sqrt(N_EMBD))
     for i in range(n_layer):
         if kind == "mamba":

@@ -14,16 +14,11 @@ from llama_cpp import llama_cpp as L
 
 from localspec.engine.base import FloatArray, TreeContext
 from localspec.engine.model import Model, _patched_module
-from localspec.engine.params import ContextParams
+from localspec.engine.params import CACHE_TYPES, ContextParams
 from localspec.paths import cache_dir
+from tests.tiny_models import write_tiny
 
 MakeContext = Callable[..., TreeContext]
-
-TEXT = (
-    "The harbour master wrote every arrival into a ledger: the name of the ship, the hour, the cargo and the state of "
-    "the tide. In the winter of that year only three ships came, and the ledger stayed almost empty."
-)
-
 
 def find_model() -> Path | None:
     """SmolLM2 from `LOCALSPEC_TEST_MODEL`, the `demo` extra, or the models that were pulled."""
@@ -53,13 +48,24 @@ def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Model]]:
+    """Models with random float weights by kind of memory: full attention, sliding window, recurrent."""
+    folder = tmp_path_factory.mktemp("tiny")
+    kinds = ("llama", "gemma3", "mamba")
+    models = {kind: Model.load(write_tiny(folder / f"{kind}.gguf", kind, quantised=False)) for kind in kinds}
+    yield models
+    for model in models.values():
+        model.close()
+
+
 @pytest.fixture
-def make_context(model: Model) -> Iterator[MakeContext]:
-    """`make_context(mode, **params)`: a context that is closed after the test."""
+def make_context() -> Iterator[MakeContext]:
+    """`make_context(model, mode, **params)`: a context that is closed after the test."""
     made: list[TreeContext] = []
 
-    def make(mode: str, **params: Any) -> TreeContext:
-        context = model.new_context(ContextParams(**{"n_ctx": 512, "mode": mode, **params}))
+    def make(model: Model, mode: str, **params: Any) -> TreeContext:
+        context = model.new_context(ContextParams(**{"n_ctx": 512, "mode": mode, "n_threads": 2, **params}))
         made.append(context)
         return context
 
@@ -77,7 +83,8 @@ class PlainDecoder:
         params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, n_ctx, n_ctx
         params.n_threads = params.n_threads_batch = 2
         params.flash_attn_type = int(flash_attn)
-        if not flash_attn: params.type_k = params.type_v = 0
+        if not flash_attn:
+            params.type_k = params.type_v = CACHE_TYPES["f32"][0]
         params.embeddings = True
         params.swa_full = True
         params.pooling_type = L.LLAMA_POOLING_TYPE_NONE
@@ -123,7 +130,14 @@ class PlainDecoder:
 
 
 @pytest.fixture
-def plain(model: Model) -> Iterator[PlainDecoder]:
-    decoder = PlainDecoder(model)
-    yield decoder
-    decoder.close()
+def make_plain() -> Iterator[Callable[..., PlainDecoder]]:
+    """`make_plain(model, **arguments)`: a `PlainDecoder` that is closed after the test."""
+    made: list[PlainDecoder] = []
+
+    def make(model: Model, **arguments: Any) -> PlainDecoder:
+        made.append(PlainDecoder(model, **arguments))
+        return made[-1]
+
+    yield make
+    for decoder in made:
+        decoder.close()

@@ -382,6 +382,33 @@ def test_other_caches_accept_trees_as_well(models, params):
     ctx.close()
 
 
+def test_rows_that_stay_in_place_give_the_same_results(tmp_path, monkeypatch):
+    """What a cache in device memory does: accepted rows are not moved, so cells are no longer in position order."""
+    # nothing is quantised: another order of summation differs by little
+    model = Model.load(write_tiny(tmp_path / "f32.gguf", quantised=False))
+    params = {"type_k": "f32", "type_v": "f32"}
+    monkeypatch.setenv("LLAMA_KV_TREE_IN_PLACE", "1")
+    ctx = context(model, **params)
+    monkeypatch.delenv("LLAMA_KV_TREE_IN_PLACE")
+    reference = PlainReference(model, **params)
+    rng = np.random.default_rng(6)
+    chain = rng.integers(5, N_VOCAB, 10).tolist()
+    ctx.prefill(chain)
+    scattered = False
+    while len(chain) < 200:
+        tokens, parents = random_tree(rng, 9)
+        ctx.decode(tokens, parents)
+        path = path_to(parents, int(rng.integers(9)))
+        ctx.accept(path)
+        chain += [tokens[i] for i in path]
+        scattered |= bool((np.diff(ctx.cells()) != 1).any())
+        row = ctx.decode([20], [-1]).logits(0).copy()
+        ctx.drop()
+        np.testing.assert_allclose(row, reference.row([*chain, 20]), atol=1e-2)
+    assert scattered
+    model.close()
+
+
 def test_row_statistics_equal_numpy(models):
     ctx = context(models["llama"])
     ctx.prefill(list(range(30, 50)))

@@ -73,7 +73,7 @@ class Stats:
     seconds: float = 0.0
     native_seconds: float = 0.0
     propose_seconds: float = 0.0
-    #: drafted_at[d] nodes stood at depth d + 1 on or beside the walked path, accepted_at[d] steps accepted one there
+    #: by depth: steps whose walk stood at a node with children, and those of them where a child was taken
     steps_reaching: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
 

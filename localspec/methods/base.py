@@ -71,8 +71,9 @@ class Scheduler(Protocol):
         """The part of the candidate tree that is worth verifying."""
         ...
 
-    def observe(self, tree: Tree, walk: Walk, seconds: float) -> str | None:
-        """Learn from a step that took `seconds`; returns a note for people when something changed."""
+    def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
+        """Learn from a step that took `seconds`, and `propose_seconds` more for the drafter; returns a note for people
+        when something changed."""
         ...
 
 

@@ -1,0 +1,269 @@
+"""How much of a candidate tree to verify, so that speculation is never slower than plain decoding.
+
+The governor weighs expected tokens, 1 + the sum of p over the verified nodes, against the cost of the step. Both sides
+are kept honest: costs by measured step times (`OnlineCost`), the drafter's p by what came true (`Calibration`). When
+speculation has cost more than it brought it goes off, and tries again with a tiny tree from time to time.
+
+Time reaches this module only as arguments; one *plain step* is the unit of all costs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from localspec.calibrate.curve import CostCurve, Floats, OnlineCost
+from localspec.methods.base import Walk
+from localspec.tree import MAX_NODES, Tree
+
+OFF_NOTE = "spec off: not faster here"
+ON_NOTE = "spec on again"
+
+#: a larger tree must promise this factor over a plain step, since estimates are noisy
+MARGIN = 1.03
+#: promise at which a switched-off governor tries again
+RETRY_MARGIN = 1.1
+#: plain steps that speculation may lose, net of what it won just before, until it goes off
+MAX_DEFICIT = 3.0
+#: steps in a row with a draft that was not worth verifying until it goes off
+MAX_IDLE = 24
+#: while off: steps between looks at the (unverified) drafts of a cheap drafter, and between verified probes
+LOOK_EVERY = 8
+PROBE_EVERY = 48
+PROBE_EVERY_MAX = 768
+PROBE_NODES = 4
+#: a look may cost this share of a plain step
+CHEAP_DRAFT = 0.02
+#: steps without a plain one after which one is made, to follow the cost of plain decoding as the context grows
+PLAIN_EVERY = 48
+#: tree steps measured early when there is no calibrated curve
+LEARN_STEPS = 3
+#: candidate nodes asked for at the least while on
+MIN_BUDGET = 8
+
+
+class Fixed:
+    """Always the whole candidate tree, up to `n` nodes. `note`, if given, is told once a generation."""
+
+    def __init__(self, n: int, note: str | None = None) -> None:
+        self._n = n
+        self._note = note
+        self._told = False
+
+    def start(self) -> None:
+        self._told = False
+
+    def budget(self) -> int:
+        return self._n
+
+    def select(self, tree: Tree) -> Tree:
+        return tree.prune(range(min(len(tree), self._n)))
+
+    def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
+        if self._told:
+            return None
+        self._told = True
+        return self._note
+
+
+class Calibration:
+    """Corrects a drafter's estimates by what came true, depth by depth.
+
+    Learns from the children of verified nodes, which are judged by the emitted tokens even if they were not verified
+    themselves: so a step that verified the root alone still tells something.
+    """
+
+    _DEPTHS = 17
+    _MEMORY = 0.96
+    _PRIOR = 2.0
+    _MOST = 1.25
+
+    def __init__(self) -> None:
+        self._expected: Floats = np.zeros(self._DEPTHS)
+        self._seen: Floats = np.zeros(self._DEPTHS)
+        self._factor: Floats = np.ones(self._DEPTHS)
+
+    def start(self) -> None:
+        """A new text: little of the past remains."""
+        self._expected *= 0.1
+        self._seen *= 0.1
+        self._update()
+
+    def correct(self, tree: Tree) -> Floats:
+        """Corrected p, float64 [n_nodes], at most 1 and never larger than the parent's."""
+        depths = np.minimum(tree.topology.depths, self._DEPTHS - 1)
+        return np.minimum(tree.p * self._factor[depths], 1.0)
+
+    def observe(self, candidate: Tree, keep: Sequence[int], walk: Walk) -> None:
+        """Compare a candidate tree, of which the nodes `keep` were verified, with the emitted tokens."""
+        depths = candidate.topology.depths
+        hits = 0
+        node = 0
+        for token in walk.tokens:
+            child = candidate.child(node, token)
+            if child is None:
+                break
+            node = child
+            hits += 1
+        verified = np.zeros(len(candidate), dtype=bool)
+        verified[keep] = True
+        # Only below a verified node would acceptance have been seen; counting more would count failures alone.
+        p = candidate.p * verified[candidate.topology.parent_array]
+        last = self._DEPTHS - 1
+        expected = np.bincount(np.minimum(depths, last), weights=p, minlength=self._DEPTHS)
+        self._expected = self._MEMORY * self._expected + expected
+        self._seen *= self._MEMORY
+        self._seen[1 : min(hits, last) + 1] += 1
+        if hits > last:
+            self._seen[last] += hits - last
+        self._update()
+
+    def _update(self) -> None:
+        factor = 1.0
+        factors = [1.0]
+        pairs = zip(self._seen.tolist()[1:], self._expected.tolist()[1:], strict=True)
+        for seen, expected in pairs:
+            # A depth with few cases leans on the one above; falling factors keep parents before children.
+            most = self._MOST if len(factors) == 1 else factor
+            factor = min((seen + self._PRIOR * factor) / (expected + self._PRIOR), most)
+            factors.append(factor)
+        self._factor = np.array(factors)
+
+
+class Governor:
+    """Chooses the size of every step. `curve` is the calibrated cost, None when there is none.
+
+    Learned costs and corrections stay over generations; being off does not.
+    """
+
+    def __init__(self, curve: CostCurve | None, max_nodes: int) -> None:
+        self.on = True
+        self._calibrated = curve is not None
+        self._max_nodes = min(max_nodes, MAX_NODES)
+        self._sizes: Floats = np.arange(1, self._max_nodes + 1, dtype=np.float64)
+        self._cost = OnlineCost(curve, self._max_nodes)
+        self._trust = Calibration()
+        self._draft_cost = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.on = True
+        self._candidate: Tree | None = None
+        self._keep: list[int] = [0]
+        self._promise = 0.0
+        self._recent = float(MIN_BUDGET)
+        self._deficit = 0.0
+        self._idle = 0
+        self._step = 0
+        self._last_plain = 0
+        self._on_since = 0
+        self._gap = 0.0
+        self._look_gap = LOOK_EVERY
+        self._next_look = 0.0
+        self._next_probe = 0.0
+
+    def start(self) -> None:
+        """A new generation: speculation gets a new chance."""
+        self._reset()
+        self._cost.start()
+        self._trust.start()
+
+    def budget(self) -> int:
+        """Most nodes worth drafting for the coming step; 1 means no draft at all."""
+        self._step += 1
+        self._candidate = None
+        if self.on:
+            if not self._cost.plain_known or self._step - self._last_plain > PLAIN_EVERY:
+                return 1
+            return min(self._largest_useful(), max(MIN_BUDGET, int(2 * self._recent)))
+        due = self._step >= self._next_probe
+        look = self._step >= self._next_look and self._cheap_draft() and self._largest_useful() > 1
+        return min(PROBE_NODES, self._max_nodes) if due or look else 1
+
+    def _cheap_draft(self) -> bool:
+        return self._draft_cost <= CHEAP_DRAFT
+
+    def _largest_useful(self) -> int:
+        """The size with the best yield if every node were accepted; 1 when even that is not faster."""
+        best = self._sizes / (self._cost.relative + self._draft_cost)
+        n = int(best.argmax()) + 1
+        return n if best[n - 1] >= MARGIN else 1
+
+    def select(self, tree: Tree) -> Tree:
+        """The nodes worth verifying: those with the largest p, as many as pay."""
+        self._candidate = tree
+        n = len(tree)
+        if n == 1:
+            return tree
+        p = self._trust.correct(tree)
+        order = np.argsort(-p, kind="stable")  # equal p: the parent has the smaller number and stays first
+        rate = np.cumsum(p[order]) / (self._cost.relative[:n] + self._draft_cost)
+        best = int(rate.argmax()) + 1
+        self._promise = float(rate[best - 1])
+        if self.on:
+            if self._promise < MARGIN * rate[0]:
+                best = 1
+            if best == 1 and not self._calibrated and self._cost.n_tree_steps < LEARN_STEPS and self._step > 2:
+                best = 2
+        elif best == 1 or self._promise < RETRY_MARGIN:
+            best = 2 if self._step >= self._next_probe else 1
+        self._keep = np.sort(order[:best]).tolist()
+        return tree.prune(self._keep)
+
+    def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
+        """Learn from a step; returns a note when speculation went off or on."""
+        n = len(tree)
+        cost = self._cost.observe(n, seconds)
+        plain = self._cost.plain_seconds
+        if n == 1:
+            self._last_plain = self._step
+        drafted = self._candidate is not None
+        if self._candidate is not None:
+            share = min(propose_seconds / plain, 1.0) if plain else 0.0
+            self._draft_cost += 0.1 * (share - self._draft_cost)
+            cost += share
+            if len(self._candidate) > 1:
+                self._trust.observe(self._candidate, self._keep, walk)
+                self._idle = self._idle + 1 if n == 1 else 0
+                self._recent += 0.3 * (n - self._recent)
+        if self.on:
+            return self._judge(cost - len(walk.tokens))
+        return self._retry(n, walk) if drafted else None
+
+    def _judge(self, loss: float) -> str | None:
+        self._deficit = max(0.0, self._deficit + loss)
+        useless = self._max_nodes > 1 and self._largest_useful() == 1
+        if not (useless or self._deficit > MAX_DEFICIT or self._idle >= MAX_IDLE):
+            return None
+        self.on = False
+        if self._on_since == 0 or self._step - self._on_since > PROBE_EVERY:
+            self._gap, self._look_gap = 0.0, LOOK_EVERY
+        else:  # on for a moment only: the estimates that said so are wrong
+            self._look_gap = max(PROBE_EVERY, 2 * self._look_gap)
+        self._wait()
+        return OFF_NOTE
+
+    def _retry(self, n: int, walk: Walk) -> str | None:
+        """A step of the off state that had a draft."""
+        due = self._step >= self._next_probe
+        self._next_look = self._step + self._look_gap
+        if n == 1:
+            if due:  # the drafter had nothing: ask again soon if asking costs nothing
+                self._next_probe = self._step + (LOOK_EVERY if self._cheap_draft() else self._gap)
+            return None
+        if walk.path and self._promise >= RETRY_MARGIN:
+            self.on, self._on_since = True, self._step
+            self._deficit, self._idle, self._last_plain = 0.0, 0, self._step
+            return ON_NOTE
+        if not due:  # promising, and wrong
+            self._look_gap = min(2 * self._look_gap, PROBE_EVERY_MAX)
+        self._wait()
+        return None
+
+    def _wait(self) -> None:
+        """Put the next probe off, twice as long after every failure, longer where a probe is dear."""
+        dear = float(self._cost.relative[min(2, self._max_nodes) - 1]) - 1
+        self._gap = min(2 * self._gap, PROBE_EVERY_MAX) or PROBE_EVERY * max(1.0, dear)
+        self._next_probe = self._step + self._gap
+        self._next_look = self._step + self._look_gap

@@ -26,10 +26,7 @@ from tests.tiny_models import N_SWA, N_VOCAB
 ATOL = 1e-3
 N_PROMPT = 40
 
-EXACT: dict[str, dict[str, Any]] = {
-    "stock": {"flash_attn": False, "type_k": "f32", "type_v": "f32"},
-    "patched": {},
-}
+EXACT: dict[str, Any] = {"flash_attn": False, "type_k": "f32", "type_v": "f32"}
 
 MakePair = Callable[..., tuple[TreeContext, PlainDecoder]]
 
@@ -44,8 +41,8 @@ def make_pair(mode: str, make_context: MakeContext, make_plain: Callable[..., Pl
     """A context and a plain decoder that compute in the same way."""
 
     def make(model: Model, **params: Any) -> tuple[TreeContext, PlainDecoder]:
-        context = make_context(model, mode, **EXACT[mode], **params)
-        return context, make_plain(model, flash_attn=mode == "patched")
+        context = make_context(model, mode, **EXACT, **params)
+        return context, make_plain(model, flash_attn=False)
 
     return make
 

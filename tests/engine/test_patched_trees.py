@@ -404,7 +404,7 @@ def test_rows_that_stay_in_place_give_the_same_results(tmp_path, monkeypatch):
         scattered |= bool((np.diff(ctx.cells()) != 1).any())
         row = ctx.decode([20], [-1]).logits(0).copy()
         ctx.drop()
-        np.testing.assert_allclose(row, reference.row([*chain, 20]), atol=1e-2)
+        np.testing.assert_allclose(row, reference.row([*chain, 20]), atol=5e-2)
     assert scattered
     model.close()
 

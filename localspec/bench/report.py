@@ -1,0 +1,178 @@
+"""Figures from runs: pure arithmetic, and the table that shows them.
+
+A ratio compares a method with plain on the same prompt (medians over the repeats); the spread is over prompts.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from localspec.bench.run import PLAIN, BenchResult, Run
+from localspec.events import Stats
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ALL = "all"
+LEGEND = (
+    "tok/s and x plain are medians over prompts, without prompt reading; native: share of the time inside llama.cpp; "
+    "py ms: all other time of a step; same: prompts whose tokens are those of plain."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One method on one task. Ratios are to plain; `acceptance[d]` is the share of drafts accepted at depth d + 1.
+
+    `ratios` has one value a prompt; the quartiles are theirs. `prompt_tokens_per_second` counts tokens that were not in
+    the cache; None when all were. `identical` of `n_prompts` prompts gave the tokens of plain in all repeats.
+    """
+
+    method: str
+    task: str
+    n_prompts: int
+    tokens_per_second: float
+    prompt_tokens_per_second: float | None
+    ratio: float
+    ratio_q1: float
+    ratio_q3: float
+    ratios: tuple[float, ...]
+    tokens_per_step: float
+    acceptance: tuple[float, ...]
+    native_share: float
+    python_ms_per_step: float
+    identical: int
+
+
+def acceptance(stats: Iterable[Stats]) -> list[float]:
+    """By depth, the share of steps that drafted below an accepted node and had a draft accepted there."""
+    reaching: list[int] = []
+    accepted: list[int] = []
+    for one in stats:
+        for totals, counts in ((reaching, one.steps_reaching), (accepted, one.accepted_at)):
+            totals += [0] * (len(counts) - len(totals))
+            for depth, count in enumerate(counts):
+                totals[depth] += count
+    accepted += [0] * (len(reaching) - len(accepted))
+    return [taken / steps if steps else 0.0 for taken, steps in zip(accepted, reaching, strict=True)]
+
+
+def summarise(runs: Sequence[Run]) -> list[Row]:
+    """A row for each method and task, then one for each method over all tasks (when there are several)."""
+    tasks = list(dict.fromkeys(run.task for run in runs))
+    methods = list(dict.fromkeys(run.method for run in runs))
+    groups = [(task, [run for run in runs if run.task == task]) for task in tasks]
+    if len(tasks) > 1:
+        groups.append((ALL, list(runs)))
+    return [_row(method, task, group) for task, group in groups for method in methods]
+
+
+def _row(method: str, task: str, runs: Sequence[Run]) -> Row:
+    mine = [run for run in runs if run.method == method]
+    stats = [run.stats for run in mine]
+    speeds, plain = _speeds(mine), _speeds([run for run in runs if run.method == PLAIN])
+    ratios = [speeds[prompt] / plain[prompt] for prompt in speeds if plain.get(prompt)]
+    q1, median, q3 = np.percentile(ratios, [25, 50, 75]).tolist() if ratios else [float("nan")] * 3
+    steps, seconds = sum(s.n_steps for s in stats), sum(s.seconds for s in stats)
+    native = sum(s.native_seconds for s in stats)
+    fresh = sum(s.n_prompt - s.n_cached for s in stats if s.n_prompt - s.n_cached > 1)
+    reading = sum(s.prompt_seconds for s in stats if s.n_prompt - s.n_cached > 1)
+    differing = {run.prompt_id for run in mine if not run.same}
+    return Row(
+        method=method,
+        task=task,
+        n_prompts=len(speeds),
+        tokens_per_second=statistics.median(speeds.values()),
+        prompt_tokens_per_second=fresh / reading if reading else None,
+        ratio=median,
+        ratio_q1=q1,
+        ratio_q3=q3,
+        ratios=tuple(ratios),
+        tokens_per_step=sum(s.n_tokens for s in stats) / max(1, steps),
+        acceptance=tuple(acceptance(stats)),
+        native_share=native / seconds if seconds else 0.0,
+        python_ms_per_step=(seconds - native) / max(1, steps) * 1e3,
+        identical=len(speeds) - len(differing),
+    )
+
+
+def _speeds(runs: Iterable[Run]) -> dict[str, float]:
+    """Median tokens per second of each prompt."""
+    by_prompt: dict[str, list[float]] = {}
+    for run in runs:
+        by_prompt.setdefault(run.prompt_id, []).append(run.stats.tokens_per_second)
+    return {prompt: statistics.median(values) for prompt, values in by_prompt.items()}
+
+
+def to_dict(result: BenchResult) -> dict[str, Any]:
+    """The whole bench as JSON data."""
+    return {
+        "format": "localspec-bench",
+        "version": 1,
+        "header": result.header,
+        "summary": [asdict(row) for row in summarise(result.runs)],
+        "runs": [run.to_dict() for run in result.runs],
+    }
+
+
+def header_lines(header: dict[str, Any]) -> list[str]:
+    """What was measured on what, in two lines."""
+    machine = header["machine"]
+    attention = "on" if header["flash_attention"] else "off"
+    return [
+        f"{header['file']} ({header['description']}), {header['device']}, threads {header['threads']}, "
+        f"flash attention {attention}, K/V {header['kv_cache']}, context {header['n_ctx']}",
+        f"{header['build']}, {header['mode']} mode, {machine['cpu']}, {machine['system']}; "
+        f"{header['prompts']} prompts x {header['max_tokens']} tokens x {header['repeats']}, "
+        f"temperature {header['temperature']:g}",
+    ]
+
+
+def print_report(console: Console, result: BenchResult) -> None:
+    """The table for people."""
+    from rich.table import Table
+
+    say = functools.partial(console.print, markup=False, soft_wrap=not console.is_terminal)
+    for line in header_lines(result.header):
+        say(line, style="dim")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Task", no_wrap=True)
+    table.add_column("Method", no_wrap=True)
+    for name in ("tok/s", "x plain", "quartiles", "tok/step", "native", "py ms", "same"):
+        table.add_column(name, justify="right", no_wrap=True)
+    rows = summarise(result.runs)
+    last = rows[0].task
+    for row in rows:
+        if row.task != last:
+            table.add_section()
+            last = row.task
+        table.add_row(row.task, row.method, *_cells(row), style="bold" if row.task == ALL else None)
+    console.print()
+    console.print(table)
+    for row in rows:
+        if row.acceptance and row.task in (ALL, rows[-1].task):
+            rates = " ".join(f"{rate:.0%}" for rate in row.acceptance[:16])
+            say(f"\n{row.method}: accepted by depth {rates}")
+    speeds = [row.prompt_tokens_per_second for row in rows if row.prompt_tokens_per_second]
+    if speeds:
+        say(f"\nPrompts were read at {statistics.median(speeds):.0f} tok/s.")
+    say(LEGEND, style="dim")
+
+
+def _cells(row: Row) -> list[str]:
+    plain = row.method == PLAIN
+    return [
+        f"{row.tokens_per_second:.1f}",
+        "1.00" if plain else f"{row.ratio:.2f}",
+        "" if plain else f"{row.ratio_q1:.2f}-{row.ratio_q3:.2f}",
+        f"{row.tokens_per_step:.2f}",
+        f"{row.native_share:.1%}",
+        f"{row.python_ms_per_step:.2f}",
+        "" if plain else f"{row.identical}/{row.n_prompts}",
+    ]

@@ -1,0 +1,119 @@
+"""Runs methods against plain decoding, prompt by prompt in one process, and records every run.
+
+A machine is never quiet, so speeds are only comparable when they were measured side by side: for every prompt all
+methods run one after the other, plain among them, in an order that rotates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from localspec.bench.prompts import Prompt
+from localspec.decode import Limits
+from localspec.engine.params import SamplingParams
+from localspec.errors import UsageError
+from localspec.events import DoneEvent, Stats, StepEvent
+from localspec.session import Session
+
+PLAIN = "plain"
+WARM_UP_TOKENS = 16
+#: called with runs done and runs in all
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One generation. `same` tells whether its tokens equal those of plain for the same prompt and repeat."""
+
+    prompt_id: str
+    task: str
+    method: str
+    repeat: int
+    reason: str
+    same: bool
+    stats: Stats
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**asdict(self), "tokens_per_second": self.stats.tokens_per_second}
+
+
+@dataclass(slots=True)
+class BenchResult:
+    """All runs of one bench, and what they were run with."""
+
+    header: dict[str, Any]
+    runs: list[Run] = field(default_factory=list)
+
+
+def check_methods(methods: Sequence[str]) -> list[str]:
+    """`methods` with plain in front, each once. Raises `UsageError` for an unknown one."""
+    from localspec.methods.registry import METHOD_NAMES
+
+    for method in methods:
+        if method not in METHOD_NAMES:
+            raise UsageError(f"there is no method {method!r}", f"one of {', '.join(METHOD_NAMES)}")
+    return list(dict.fromkeys([PLAIN, *methods]))
+
+
+def bench(
+    session: Session,
+    prompts: Sequence[Prompt],
+    methods: Sequence[str],
+    *,
+    sampling: SamplingParams,
+    max_tokens: int,
+    repeats: int = 1,
+    progress: Progress | None = None,
+) -> BenchResult:
+    """Run every prompt with plain and with each of `methods`. The prompt's own time is kept apart in the stats.
+
+    Raises what `Session.generate` raises.
+    """
+    methods = check_methods(methods)
+    limits = Limits(max_tokens=max_tokens, stops=session.template.stops)
+    result = BenchResult(
+        {
+            **session.describe(),
+            "methods": methods,
+            "max_tokens": max_tokens,
+            "repeats": repeats,
+            "prompts": len(prompts),
+            "temperature": sampling.temperature,
+            "seed": sampling.seed,
+        }
+    )
+    tokens = [session.chat_prompt([{"role": "user", "content": prompt.text}]) for prompt in prompts]
+    for method in methods:
+        _generate(session, tokens[0], sampling, Limits(max_tokens=min(max_tokens, WARM_UP_TOKENS)), method)
+    total = len(prompts) * repeats * len(methods)
+    for repeat in range(repeats):
+        for i, prompt in enumerate(prompts):
+            shift = (i + repeat) % len(methods)
+            outcomes = {}
+            for method in methods[shift:] + methods[:shift]:
+                outcomes[method] = _generate(session, tokens[i], sampling, limits, method)
+                if progress is not None:
+                    progress(len(result.runs) + len(outcomes), total)
+            for method in methods:
+                text, done = outcomes[method]
+                same = text == outcomes[PLAIN][0]
+                result.runs.append(Run(prompt.id, prompt.task, method, repeat, done.reason, same, done.stats))
+    return result
+
+
+def _generate(
+    session: Session, prompt: Sequence[int], sampling: SamplingParams, limits: Limits, method: str
+) -> tuple[list[int], DoneEvent]:
+    tokens: list[int] = []
+    done: DoneEvent | None = None
+    for event in session.generate(prompt, sampling, limits, method):
+        if isinstance(event, StepEvent):
+            tokens += event.tokens
+        elif isinstance(event, DoneEvent):
+            done = event
+    if done is None:
+        raise RuntimeError("a generation ended without its DoneEvent")
+    return tokens, done

@@ -1,0 +1,100 @@
+"""What `chat` and `generate` share: opening a session, and running one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from localspec.cli.console import progress_bar
+from localspec.cli.options import EngineOptions
+from localspec.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from localspec.events import DoneEvent, Event
+    from localspec.session import Session
+
+
+@contextmanager
+def open_session(engine: EngineOptions, method: str) -> Iterator[Session]:
+    """A session as the options say, with progress bars while it is made."""
+    try:
+        from localspec.session import Session
+    except (ImportError, OSError, RuntimeError) as error:
+        raise EngineError(
+            f"the native library cannot be loaded: {error}", "install it again; `localspec doctor` tells more"
+        ) from error
+    with progress_bar() as progress:
+        session = Session.open(
+            engine.model, context=engine.context(), method=method, n_gpu_layers=engine.gpu_layers, progress=progress
+        )
+    session.on_progress(None)
+    with session:
+        yield session
+
+
+@dataclass
+class Answer:
+    """One finished answer."""
+
+    done: DoneEvent
+    method: str
+    text: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self, **more: Any) -> dict[str, Any]:
+        """The answer as JSON data."""
+        stats = self.done.stats
+        return {
+            "text": self.text,
+            "finish_reason": self.done.reason,
+            "stop": self.done.stop,
+            "usage": {
+                "prompt_tokens": stats.n_prompt,
+                "cached_tokens": stats.n_cached,
+                "completion_tokens": stats.n_tokens,
+                "total_tokens": stats.n_prompt + stats.n_tokens,
+            },
+            "timings": {
+                "prompt_seconds": stats.prompt_seconds,
+                "seconds": stats.seconds,
+                "native_seconds": stats.native_seconds,
+                "propose_seconds": stats.propose_seconds,
+                "tokens_per_second": stats.tokens_per_second,
+            },
+            "speculation": {
+                "method": self.method,
+                "steps": stats.n_steps,
+                "tokens_per_step": stats.tokens_per_step,
+                "drafted": stats.n_drafted,
+                "accepted": stats.n_accepted,
+                "forgiven": stats.n_forgiven,
+                "steps_reaching_depth": stats.steps_reaching,
+                "accepted_at_depth": stats.accepted_at,
+                "notes": self.notes,
+            },
+            **more,
+        }
+
+
+def run(events: Iterable[Event], write: Callable[[str], None] = lambda text: None) -> Answer:
+    """Consume a generation; `write` gets the text as it becomes certain."""
+    from localspec.events import DoneEvent, NoteEvent, StepEvent
+
+    parts: list[str] = []
+    notes: list[str] = []
+    method = "plain"
+    for event in events:
+        if isinstance(event, StepEvent):
+            method = event.method
+        if isinstance(event, StepEvent | DoneEvent):
+            parts.append(event.text)
+            write(event.text)
+        if isinstance(event, NoteEvent):
+            notes.append(event.text)
+        if isinstance(event, DoneEvent):
+            return Answer(event, method, "".join(parts), notes)
+    raise EngineError("the generation ended without an end event")

@@ -1,0 +1,184 @@
+"""`localspec chat`: a conversation in the terminal, as plain streaming text."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from localspec.cli.options import EngineOptions, LimitOptions, LogOptions, MethodOptions, SamplingOptions, with_options
+from localspec.errors import ContextLengthError, LocalspecError
+
+if TYPE_CHECKING:
+    from localspec.engine.params import SamplingParams
+    from localspec.events import Stats
+    from localspec.session import Session
+
+EPILOG = """Examples:
+
+localspec chat
+
+localspec chat -m qwen2.5-coder-1.5b-instruct --system "Answer briefly." --temp 0.2
+
+Inside the chat, /help lists the commands; ctrl-c stops an answer, ctrl-d leaves.
+"""
+
+HELP = """/clear        forget the conversation
+/system TEXT  set the system message (empty: none); forgets the conversation
+/method NAME  speculate with another method: auto, lookup, plain
+/stats        totals of this conversation
+/help         this list
+/exit         leave (ctrl-d does as well)
+A line that ends with \\ goes on in the next one. Ctrl-c stops an answer."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("chat", epilog=EPILOG)(chat)
+
+
+@with_options
+def chat(
+    engine: EngineOptions,
+    how: MethodOptions,
+    sampling: SamplingOptions,
+    limits: LimitOptions,
+    logs: LogOptions,
+    system: Annotated[str | None, typer.Option("--system", help="The system message.")] = None,
+) -> None:
+    """Chat with a model in the terminal."""
+    from localspec.cli.answer import open_session
+    from localspec.cli.console import note
+
+    logs.set_up()
+    params = sampling.sampling()
+    limits.limits()
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - importing it gives input() line editing and history
+    with open_session(engine, how.method) as session:
+        if sys.stdin.isatty():
+            note(f"{session.model.name} · {session.ctx.mode} · context {session.ctx.n_ctx} · /help lists the commands")
+        _Chat(session, params, limits, how.method, system).loop()
+
+
+class _Chat:
+    """The state of one conversation."""
+
+    def __init__(
+        self, session: Session, sampling: SamplingParams, limits: LimitOptions, method: str, system: str | None
+    ) -> None:
+        self.session, self.sampling, self.limits, self.method, self.system = session, sampling, limits, method, system
+        self.messages: list[dict[str, str]] = []
+        self.answers: list[Stats] = []
+        self.commands: dict[str, Callable[[str], None]] = {
+            "/clear": lambda _: self._clear(),
+            "/system": self._set_system,
+            "/method": self._set_method,
+            "/stats": lambda _: self._say(self._totals()),
+            "/help": lambda _: self._say(HELP),
+        }
+
+    def loop(self) -> None:
+        """Read and answer until the end of input."""
+        while (line := self._read()) is not None:
+            command, _, rest = line.strip().partition(" ")
+            if command in ("/exit", "/quit"):
+                return
+            try:
+                if command in self.commands:
+                    self.commands[command](rest.strip())
+                elif command.startswith("/"):
+                    self._say(f"there is no command {command}; /help lists them")
+                elif line.strip():
+                    self._answer(line)
+            except LocalspecError as error:
+                hint = "/clear forgets the conversation" if isinstance(error, ContextLengthError) else error.hint
+                self._say(f"error: {error.message}" + (f"\nhint: {hint}" if hint else ""))
+
+    def _read(self) -> str | None:
+        """A message, possibly of several lines; None at the end of input."""
+        terminal = sys.stdin.isatty()
+        lines: list[str] = []
+        while True:
+            try:
+                line = input(("... " if lines else "> ") if terminal else "")
+            except (EOFError, KeyboardInterrupt) as end:
+                if terminal:
+                    print()
+                if isinstance(end, KeyboardInterrupt):
+                    raise
+                return "\n".join(lines) if lines else None
+            if not line.endswith("\\"):
+                return "\n".join([*lines, line])
+            lines.append(line[:-1])
+
+    def _answer(self, text: str) -> None:
+        from localspec.cli.answer import run
+        from localspec.cli.console import interrupt_flag, note, status_line, write_answer
+
+        session = self.session
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        turn = [*self.messages, {"role": "user", "content": text}]
+        tokens = session.chat_prompt([*system, *turn])
+        with interrupt_flag() as interrupted:
+            events = session.generate(
+                tokens, self.sampling, self.limits.limits(session.template.stops), self.method, interrupted
+            )
+            answer = run(events, write_answer)
+        if not answer.text.endswith("\n"):
+            write_answer("\n")
+        # kept only now: after an error the conversation is as it was
+        self.messages = [*turn, {"role": "assistant", "content": answer.text}]
+        stats = answer.done.stats
+        self.answers.append(stats)
+        context = f"ctx {stats.n_prompt + stats.n_tokens}/{session.ctx.n_ctx}"
+        note(status_line(answer.done, answer.method, context, *answer.notes[-1:]))
+
+    def _clear(self) -> None:
+        self.messages = []
+        self.answers = []
+        self._say("the conversation is forgotten")
+
+    def _set_system(self, text: str) -> None:
+        self.system = text or None
+        self.messages = []
+        self._say("the system message is set" if text else "there is no system message now")
+
+    def _set_method(self, name: str) -> None:
+        from localspec.cli.console import progress_bar
+
+        if name:
+            with progress_bar() as progress:
+                self.session.on_progress(progress)
+                made = self.session.method(name)
+            self.session.on_progress(None)
+            self.method = name
+            self._say(f"the method is {name}" + (f" ({made.name})" if made.name != name else ""))
+        else:
+            self._say(f"the method is {self.method}; /method NAME changes it")
+
+    def _totals(self) -> str:
+        from localspec.bench.report import acceptance
+
+        answers = self.answers
+        if not answers:
+            return "no answers yet"
+        tokens, steps = sum(s.n_tokens for s in answers), sum(s.n_steps for s in answers)
+        seconds, native = sum(s.seconds for s in answers), sum(s.native_seconds for s in answers)
+        lines = [
+            f"{len(answers)} answers, {tokens} tokens in {seconds:.1f} s: {tokens / max(seconds, 1e-9):.1f} tok/s",
+            f"{tokens / max(steps, 1):.2f} tokens/step, {native / max(seconds, 1e-9):.0%} of the time in native code",
+        ]
+        rates = acceptance(answers)
+        if rates:
+            lines.append("accepted by depth: " + " ".join(f"{rate:.0%}" for rate in rates[:12]))
+        last = answers[-1]
+        lines.append(f"context {last.n_prompt + last.n_tokens} of {self.session.ctx.n_ctx} tokens")
+        return "\n".join(lines)
+
+    def _say(self, text: str) -> None:
+        from localspec.cli.console import note
+
+        note(text)

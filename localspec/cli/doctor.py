@@ -1,0 +1,204 @@
+"""`localspec doctor` and `localspec calibrate`: what this machine has and how fast it is."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localspec import __version__
+from localspec.cli.options import EngineOptions, LogOptions, with_options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from localspec.calibrate.curve import CostCurve
+
+
+def register(app: typer.Typer) -> None:
+    app.command("calibrate")(calibrate)
+    app.command("doctor")(doctor)
+
+
+@with_options
+def calibrate(
+    engine: EngineOptions,
+    logs: LogOptions,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="The model; the same as --model.", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Measure again what is stored.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure what a step costs on this machine, for trees of 1 to 64 nodes (at most 10 s)."""
+    from localspec.calibrate.store import curve_path
+    from localspec.cli.answer import open_session
+    from localspec.cli.console import console, note, progress_bar
+    from localspec.errors import UsageError
+
+    logs.set_up()
+    if name is not None:
+        if engine.model is not None:
+            raise UsageError("the model is named twice", "give it as an argument or with --model")
+        engine.model = name
+    with open_session(engine, "plain") as session, progress_bar() as progress:
+        session.on_progress(progress)
+        curve = session.calibrate(force)
+        path = curve_path(session.curve_key)
+        if as_json:
+            data = None if curve is None else curve.to_dict()
+            sys.stdout.write(json.dumps({"model": session.model.name, "file": str(path), "curve": data}) + "\n")
+        elif curve is None:
+            note(f"nothing to measure: {session.ctx.tree_limit_reason}")
+        else:
+            console(stderr=False).print(curve_table(curve))
+            note(f"stored in {path}" if path.exists() else "not stored: the machine was busy")
+
+
+def curve_table(curve: CostCurve) -> Table:
+    """A cost curve for people."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("Nodes", "Step", "Plain steps", "Per node"):
+        table.add_column(column, justify="right")
+    for n in curve.n:
+        table.add_row(
+            str(n), f"{curve.cost(n) * 1e3:.2f} ms", f"{curve.ratio(n):.2f}", f"{curve.cost(n) / n * 1e3:.2f} ms"
+        )
+    return table
+
+
+@with_options
+def doctor(
+    logs: LogOptions,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what localspec found: CPU, native library, devices, models and measured cost curves."""
+    logs.set_up()
+    report = examine()
+    if as_json:
+        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    else:
+        _show(report)
+    if report["problems"]:
+        raise typer.Exit(1)
+
+
+def examine() -> dict[str, Any]:
+    """All findings as JSON data; `problems` are sentences for people."""
+    from localspec import hub, machine
+    from localspec.calibrate.store import stored_curves
+    from localspec.errors import LocalspecError
+
+    problems: list[str] = []
+    report: dict[str, Any] = {
+        "localspec": __version__,
+        "python": platform.python_version(),
+        "machine": machine.machine(),
+        "cpu_features": None,
+        "library": None,
+        "devices": [],
+        "models": [],
+        "curves": [],
+        "problems": problems,
+    }
+    features = machine.cpu_features()
+    report["cpu_features"] = None if features is None else sorted(features)
+    try:
+        report["library"] = _library(problems, features)
+        report["devices"] = [
+            {"name": d.name, "description": d.description, "memory_free": d.memory_free, "memory_total": d.memory_total}
+            for d in machine.devices()
+        ]
+        report["curves"] = [
+            {
+                "model": stored.model_name,
+                "created": stored.created,
+                "device": stored.key.device,
+                "threads": stored.key.n_threads,
+                "mode": stored.key.mode,
+                "setup": stored.key.setup,
+                "curve": stored.curve.to_dict(),
+            }
+            for stored in stored_curves()
+            if stored.key.library == machine.library_id()
+        ]
+    except LocalspecError as error:
+        problems.append(str(error))
+    try:
+        report["models"] = [{"name": m.name, "path": str(m.path), "size": m.size} for m in hub.local_models()]
+    except LocalspecError as error:
+        problems.append(str(error))
+    return report
+
+
+def _library(problems: list[str], features: frozenset[str] | None) -> dict[str, Any]:
+    from localspec import machine
+
+    library = machine.library()
+    known = set(library.features) & set(machine.FEATURES)
+    lacking = sorted(known - features) if features is not None else []
+    if lacking:
+        problems.append(
+            f"the native library uses {', '.join(lacking)}, which this CPU lacks: build it on this machine "
+            "(pip install ./ggml_patches)"
+        )
+    return {
+        "build": library.build,
+        "version": library.version,
+        "patched": library.abi is not None,
+        "abi": library.abi,
+        "path": str(library.path),
+        "features": list(library.features),
+        "cpu_features_unused": sorted(features - set(library.features)) if features is not None else None,
+        "gpu_offload": library.gpu_offload,
+        "system_info": library.system_info,
+    }
+
+
+def _show(report: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from localspec.calibrate.curve import CostCurve
+    from localspec.cli.console import console
+    from localspec.cli.models import size_text
+
+    out = console(stderr=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    machine, library = report["machine"], report["library"]
+    table.add_row("localspec", f"{report['localspec']}, Python {report['python']}")
+    table.add_row("Machine", f"{machine['cpu']}, {machine['cpus']} CPUs, {machine['system']} {machine['architecture']}")
+    if library:
+        table.add_row("Library", library["build"])
+        if not library["patched"]:
+            table.add_row("", "stock mode: trees work, but slower than with `pip install ./ggml_patches`")
+        table.add_row("Uses", ", ".join(library["features"]) or "nothing special")
+        unused = library["cpu_features_unused"]
+        if unused:
+            table.add_row("Unused", f"{', '.join(unused)} (this CPU has them, the library was built without)")
+    for device in report["devices"]:
+        memory = f", {size_text(device['memory_total'])}" if device["memory_total"] else ""
+        table.add_row("Device", f"{device['name']}: {device['description']}{memory}")
+    for model in report["models"]:
+        table.add_row("Model", f"{model['name']} ({size_text(model['size'])})")
+    if not report["models"]:
+        table.add_row("Model", "none; `localspec models` lists the known ones")
+    out.print(table)
+    for stored in report["curves"]:
+        out.print(
+            f"\nCost curve of {stored['model']} ({stored['device']}, {stored['threads']} threads, {stored['mode']}; "
+            f"{stored['created'][:10]})",
+            markup=False,
+            soft_wrap=not out.is_terminal,
+        )
+        out.print(curve_table(CostCurve.from_dict(stored["curve"])))
+    if not report["curves"]:
+        out.print("\nNo cost curve for this library yet; `localspec calibrate` measures one.", markup=False)
+    for problem in report["problems"]:
+        out.print(f"\nProblem: {problem}", style="bold red", markup=False, soft_wrap=not out.is_terminal)

@@ -1,0 +1,108 @@
+"""`localspec verify`: is speculated text the text of plain decoding?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from localspec.cli.options import EngineOptions, LogOptions, MethodOptions, PromptOptions, with_options
+
+if TYPE_CHECKING:
+    from localspec.verify import Verdict
+
+EPILOG = """Exit code: 0 when all texts are identical or differ first at a near tie (greedy only), else 1.
+
+Examples:
+
+localspec verify --limit 1
+
+localspec verify --task edit --temp 0.8 --seed 7 --json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("verify", epilog=EPILOG)(verify)
+
+
+@with_options
+def verify(
+    engine: EngineOptions,
+    how: MethodOptions,
+    which: PromptOptions,
+    logs: LogOptions,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=1, help="Tokens of an answer.")] = 128,
+    seed: Annotated[int, typer.Option("--seed", help="Seed for --temp above 0.")] = 1,
+    temp: Annotated[float, typer.Option("--temp", help="Temperature.")] = 0.0,
+    eps: Annotated[
+        float, typer.Option("--eps", min=0.0, help="Top-2 gap in logits below which a difference is a near tie.")
+    ] = 0.05,
+    governed: Annotated[
+        bool, typer.Option("--governed", help="Speculate only where it pays, instead of at every step.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compare speculated text with plain text, token by token."""
+    logs.set_up()
+    prompts = which.prompts()
+
+    from localspec import verify as verifier
+    from localspec.cli.answer import open_session
+    from localspec.cli.console import progress_bar
+    from localspec.engine.params import SamplingParams
+
+    sampling = SamplingParams(temperature=temp, seed=seed)
+    sampling.validate()
+    with open_session(engine, how.method) as session, progress_bar() as bar:
+        verdicts = verifier.verify(
+            session,
+            prompts,
+            how.method,
+            sampling=sampling,
+            max_tokens=max_tokens,
+            governed=governed,
+            progress=lambda done, total: bar("verifying", done / total),
+        )
+        about = session.describe()
+    failed = [verdict for verdict in verdicts if not verdict.passes(eps, sampling.greedy)]
+    if as_json:
+        content = {"header": about, "method": how.method, "temperature": temp, "seed": seed, "eps": eps,
+                   "passed": not failed, "prompts": [verdict.to_dict() for verdict in verdicts]}  # fmt: skip
+        sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    else:
+        _show(verdicts, eps, sampling.greedy)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _show(verdicts: list[Verdict], eps: float, greedy: bool) -> None:
+    from localspec.cli.console import console
+
+    out = console(stderr=False)
+
+    def say(line: str) -> None:
+        out.print(line, markup=False, soft_wrap=not out.is_terminal)
+
+    for verdict in verdicts:
+        difference = verdict.divergence
+        if difference is None:
+            continue
+        judgement = "near tie" if verdict.passes(eps, greedy) else "DIFFERENT"
+        plain = _token(difference.plain, difference.plain_text)
+        other = _token(difference.speculated, difference.speculated_text)
+        say(
+            f"{verdict.prompt_id}: {judgement} at token {difference.index}: plain {plain}, speculated {other}, "
+            f"top-2 gap {difference.gap:.4f}"
+        )
+    identical = sum(verdict.divergence is None for verdict in verdicts)
+    ties = sum(verdict.divergence is not None and verdict.passes(eps, greedy) for verdict in verdicts)
+    drafted, steps = sum(v.n_drafted for v in verdicts), sum(v.n_steps for v in verdicts)
+    tokens = sum(verdict.n_tokens for verdict in verdicts)
+    say(f"{identical} of {len(verdicts)} identical, {ties} near ties, {len(verdicts) - identical - ties} different")
+    say(f"{tokens} tokens compared; the speculated runs took {steps} steps and verified {drafted} drafts")
+
+
+def _token(token: int | None, text: str) -> str:
+    return "the end" if token is None else f"{token} {text!r}"

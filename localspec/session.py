@@ -1,0 +1,295 @@
+"""A model made ready to answer: loaded, with a context, a calibrated cost curve and the speculation methods.
+
+This is what the interfaces (command line, bench, server) share. One session serves many requests, one at a time, and
+keeps the prompt cache between them. It prints nothing; progress goes to the callback that `open` is given.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+
+from llama_cpp import llama_cpp as L
+
+from localspec import decode, hub, machine
+from localspec.calibrate.curve import CostCurve
+from localspec.calibrate.measure import measure
+from localspec.calibrate.store import CurveKey, load_curve, save_curve
+from localspec.chat import ChatTemplate, Message, chat_tokens
+from localspec.decode import Limits
+from localspec.engine.base import FloatArray, TreeContext
+from localspec.engine.model import Model
+from localspec.engine.params import ContextParams, SamplingParams
+from localspec.engine.sampler import ChainSampler
+from localspec.errors import LocalspecError
+from localspec.events import Event
+from localspec.methods.base import Method
+from localspec.methods.registry import make_method
+
+log = logging.getLogger(__name__)
+
+#: called with what is going on ("loading the model", "measuring this machine") and the share that is done, 0 to 1
+Progress = Callable[[str, float], None]
+Cancelled = Callable[[], bool]
+
+CALIBRATION_TEXT = (
+    "The harbour was quiet in the morning. A few boats lay at the pier, and the first of the fishermen were carrying "
+    "their nets ashore. def area(width, height): return width * height. There were 24 crates of herring, 12 of cod and "
+    "3 of eel; by noon all of them would be sold. Nobody had seen the old captain since Tuesday, although his lamp was "
+    "lit every night at nine. What was he waiting for? The children said that he was writing a letter to the sea."
+)
+
+
+class Session:
+    """One model, one context, one sequence. Not safe for use from several threads at once.
+
+    `ctx` is the tree context; whoever changes its sequence calls `forget` afterwards.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        context: ContextParams,
+        *,
+        method: str = "auto",
+        n_gpu_layers: int = -1,
+        progress: Progress | None = None,
+    ) -> None:
+        self.model = model
+        self.params = context
+        self.method_name = method
+        self.curve: CostCurve | None = None
+        self.ctx: TreeContext = model.new_context(context)
+        self._on_gpu = n_gpu_layers != 0
+        self._progress = progress
+        self._generator = decode.Generator(model, self.ctx)
+        self._methods: dict[tuple[str, bool], Method] = {}
+        self._template: ChatTemplate | None = None
+        self._calibrated = False
+        self._active: Generator[Event, None, None] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        model: str | Path | None = None,
+        *,
+        context: ContextParams | None = None,
+        method: str = "auto",
+        n_gpu_layers: int = -1,
+        use_mmap: bool = True,
+        progress: Progress | None = None,
+    ) -> Session:
+        """Find and load `model` (a name, a path, or None for the default) and make it ready for `method`.
+
+        The first time a model is used with a method that drafts, the cost curve is measured (at most 10 s).
+        Raises `ModelError`, `UsageError` or `EngineError`.
+        """
+        context = context or ContextParams()
+        context.validate()
+
+        def on_load(share: float) -> bool:
+            if progress is not None:
+                progress("loading the model", share)
+            return True
+
+        path = hub.find_model(model)
+        loaded = Model.load(path, n_gpu_layers=n_gpu_layers, use_mmap=use_mmap, progress=on_load)
+        try:
+            session = cls(loaded, context, method=method, n_gpu_layers=n_gpu_layers, progress=progress)
+            session.method(method)
+        except BaseException:
+            loaded.close()
+            raise
+        return session
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End a generation that is under way, free the context and the model. Idempotent."""
+        if self._active is not None:
+            self._active.close()
+        self.ctx.close()
+        self.model.close()
+
+    def on_progress(self, progress: Progress | None) -> None:
+        """Report later measurements to `progress`."""
+        self._progress = progress
+
+    def forget(self) -> None:
+        """Empty the sequence and the prompt cache."""
+        self._generator.reset()
+
+    def method(self, name: str | None = None, *, governed: bool = True) -> Method:
+        """The method called `name` (None: that of the session); measures the cost curve if it needs one.
+
+        Raises `UsageError` for an unknown name.
+        """
+        name = name or self.method_name
+        if (name, governed) not in self._methods:
+            # made once before the curve exists, so that an unknown name costs no calibration
+            made = self._make(name, governed)
+            if made.name != "plain":
+                self.calibrate()
+                made = self._make(name, governed)
+            self._methods[name, governed] = made
+        return self._methods[name, governed]
+
+    def _make(self, name: str, governed: bool) -> Method:
+        ctx = self.ctx
+        return make_method(
+            name, curve=self.curve, max_nodes=ctx.max_nodes, governed=governed, limit_reason=ctx.tree_limit_reason
+        )
+
+    def calibrate(self, force: bool = False) -> CostCurve | None:
+        """The cost curve of this model and machine: from memory, from disk, or measured now (`force`: always).
+
+        None when the context cannot hold trees. Measuring empties the prompt cache.
+        """
+        if self._calibrated and not force:
+            return self.curve
+        key = self.curve_key
+        stored = None if force else load_curve(key)
+        self.curve = self._measure(key) if stored is None else stored.curve
+        self._calibrated = True
+        self._methods.clear()
+        return self.curve
+
+    def _measure(self, key: CurveKey) -> CostCurve | None:
+        def on_progress(share: float) -> None:
+            if self._progress is not None:
+                self._progress("measuring this machine", share)
+
+        text = self.model.tokenize(CALIBRATION_TEXT, add_special=True)
+        try:
+            measured = measure(self.ctx, tokens=text, progress=on_progress)
+        finally:
+            self.forget()
+        if measured is None:
+            return None
+        if not measured.reliable:
+            log.warning("the machine was busy while it was measured, so it is measured again next time")
+            return measured.curve
+        try:
+            save_curve(key, measured.curve, self.model.path.name)
+        except LocalspecError as error:
+            # a home directory that cannot be written must not keep anybody from an answer
+            log.warning("%s; it is measured again next time", error)
+        return measured.curve
+
+    @property
+    def curve_key(self) -> CurveKey:
+        """What the cost curve of this session belongs to."""
+        params = self.params
+        n_threads, n_threads_batch = params.resolve_threads()
+        attention = "flash attention" if params.flash_attn else "plain attention"
+        return CurveKey(
+            model=self.model.fingerprint,
+            library=machine.library_id(),
+            device=self.device,
+            n_threads=n_threads,
+            mode=self.ctx.mode,
+            setup=f"k {params.type_k}, v {params.type_v}, {attention}, {n_threads_batch} batch threads",
+        )
+
+    @property
+    def device(self) -> str:
+        """Where the model runs, for people."""
+        gpus = [device.description for device in machine.devices() if device.name != "CPU"]
+        return ", ".join(gpus) if gpus and self._on_gpu else machine.cpu_name()
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The chat template of the model; ChatML when it has none."""
+        if self._template is None:
+            model = self.model
+            self._template = ChatTemplate(
+                model.chat_template, bos=_special_text(model, model.bos), eos=_special_text(model, model.eos)
+            )
+        return self._template
+
+    def chat_prompt(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens of a conversation, ready for the assistant's answer. Raises `UsageError` (see `chat`)."""
+        return chat_tokens(self.model, self.template, messages)
+
+    def raw_prompt(self, text: str) -> list[int]:
+        """The tokens of plain text, with the beginning that the model wants; special tokens are read as such."""
+        return self.model.tokenize(text, add_special=True, parse_special=True)
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        sampling: SamplingParams | None = None,
+        limits: Limits | None = None,
+        method: str | None = None,
+        cancelled: Cancelled | None = None,
+        *,
+        governed: bool = True,
+    ) -> Iterator[Event]:
+        """Answer `prompt`; the last event is a `DoneEvent`. Closing the iterator early is fine.
+
+        Raises at once: `UsageError` for options that cannot be used, `ContextLengthError` for a prompt that does not
+        fit. `EngineError` may come while iterating.
+        """
+        chosen = self.method(method, governed=governed)
+        sampler = ChainSampler(self.model, sampling or SamplingParams())
+        try:
+            sampler.start(list(prompt))
+            events = self._generator.generate(prompt, sampler, chosen, limits, cancelled or (lambda: False))
+        except BaseException:
+            sampler.close()
+            raise
+        self._active = _closing(events, sampler)
+        return self._active
+
+    def next_logits(self, tokens: Sequence[int]) -> FloatArray:
+        """The logits after `tokens`, float32 [n_vocab], evaluated afresh. Empties the prompt cache."""
+        self.forget()
+        try:
+            if len(tokens) > 1:
+                self.ctx.prefill(list(tokens[:-1]))
+            return self.ctx.decode([tokens[-1]], [-1]).logits(0).copy()
+        finally:
+            self.forget()
+
+    def describe(self) -> dict[str, object]:
+        """What a report of measurements has to name: model, set-up, build, machine."""
+        n_threads, _ = self.params.resolve_threads()
+        model = self.model
+        return {
+            "model": model.name,
+            "file": model.path.name,
+            "description": model.description,
+            "parameters": model.n_params,
+            "fingerprint": model.fingerprint,
+            "n_ctx": self.ctx.n_ctx,
+            "threads": n_threads,
+            "flash_attention": self.params.flash_attn,
+            "kv_cache": f"{self.params.type_k}/{self.params.type_v}",
+            "mode": self.ctx.mode,
+            "tree_limit": self.ctx.tree_limit_reason,
+            "device": self.device,
+            "build": machine.library().build,
+            "machine": machine.machine(),
+        }
+
+
+def _closing(events: Iterator[Event], sampler: ChainSampler) -> Generator[Event, None, None]:
+    try:
+        yield from events
+    finally:
+        sampler.close()
+
+
+def _special_text(model: Model, token: int | None) -> str:
+    """The text of a special token, as chat templates write it."""
+    if token is None:
+        return ""
+    buffer = ctypes.create_string_buffer(256)
+    n = L.llama_token_to_piece(model.vocab, token, buffer, len(buffer), 0, True)
+    return buffer.raw[: max(0, n)].decode("utf-8", "replace")

@@ -1,0 +1,120 @@
+"""Verification: differences are found at the right token and judged by the logits there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec.bench.prompts import Prompt
+from localspec.decode import Limits
+from localspec.engine.params import SamplingParams
+from localspec.events import DoneEvent, Event, Stats, StepEvent, StepTimings
+from localspec.tree import Topology
+from localspec.verify import first_difference, judge, verify
+from tests.with_model import calibrated_home, localspec
+
+LOGITS = np.array([0.0, 3.0, 1.0, 2.96, -1.0], dtype=np.float32)
+
+
+def piece(token: int) -> bytes:
+    return b"\xc3" if token == 4 else str(token).encode()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [([1, 2], [1, 2], None), ([], [], None), ([1, 2], [1, 3], 1), ([1], [1, 2], 1), ([1, 2, 3], [1], 1), ([1], [], 0)],
+)
+def test_the_first_difference_includes_the_end_of_a_text(a: list[int], b: list[int], expected: int | None) -> None:
+    assert first_difference(a, b) == expected
+
+
+def test_a_difference_names_both_tokens_and_the_gap_of_the_two_best() -> None:
+    difference = judge(1, [9, 1, 5], [9, 3], LOGITS, piece)
+    assert (difference.plain, difference.speculated) == (1, 3)
+    assert difference.top == (1, 3)
+    assert difference.gap == pytest.approx(0.04, abs=1e-5)
+
+
+def test_half_a_character_and_the_end_of_a_text_can_be_shown() -> None:
+    difference = judge(0, [4], [], LOGITS, piece)
+    assert (difference.plain_text, difference.speculated, difference.speculated_text) == ("\ufffd", None, "")
+
+
+class FakeSession:
+    """`wrong` says what speculation makes of the plain text 5 6 7."""
+
+    class template:
+        stops = ()
+
+    class model:
+        piece = staticmethod(piece)
+
+    def __init__(self, wrong: Sequence[int]) -> None:
+        self.wrong = wrong
+        self.asked: list[list[int]] = []
+
+    def chat_prompt(self, messages: object) -> list[int]:
+        return [1, 2]
+
+    def next_logits(self, tokens: list[int]) -> np.ndarray:
+        self.asked.append(tokens)
+        return LOGITS
+
+    def generate(
+        self, prompt: list[int], sampling: SamplingParams, limits: Limits, method: str, *, governed: bool
+    ) -> Iterator[Event]:
+        tokens = tuple((5, 6, 7) if method == "plain" else self.wrong)
+        timings = StepTimings(0, 0, 0, 0, 0, 0)
+        yield StepEvent(tokens, "", method, Topology.chain(4), (0, 0, 0, 0), (), timings)
+        yield DoneEvent("length", "", Stats())
+
+
+def run(wrong: Sequence[int]) -> tuple[FakeSession, Any]:
+    session: Any = FakeSession(wrong)
+    sampling = SamplingParams(temperature=0)
+    [verdict] = verify(session, [Prompt("p", "t", "x")], "lookup", sampling=sampling, max_tokens=3)
+    return session, verdict
+
+
+def test_identical_texts_pass() -> None:
+    session, verdict = run((5, 6, 7))
+    assert verdict.divergence is None and verdict.n_drafted == 3
+    assert verdict.passes(0.0, greedy=True) and verdict.passes(0.0, greedy=False)
+    assert session.asked == []
+
+
+def test_a_wrong_token_is_judged_by_the_logits_after_the_common_text() -> None:
+    session, verdict = run((5, 8, 7))
+    assert verdict.divergence.index == 1
+    assert session.asked == [[1, 2, 5]]
+    assert verdict.passes(0.05, greedy=True)
+    assert not verdict.passes(0.03, greedy=True)
+
+
+def test_a_seeded_text_has_no_excuse() -> None:
+    _, verdict = run((5, 8, 7))
+    assert not verdict.passes(0.05, greedy=False)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("sampling", [["--temp", "0"], ["--temp", "0.8", "--seed", "3"]])
+def test_lookup_is_verified_against_plain(tmp_path: Path, sampling: list[str]) -> None:
+    prompts = tmp_path / "p.jsonl"
+    prompts.write_text('{"prompt": "Say: tick tock tick tock tick tock"}\n{"prompt": "Count from 1 to 5."}\n')
+    with calibrated_home(tmp_path / "home") as model:
+        # The kernels of a stock library differ a little with the batch size, so a near tie may go the other way.
+        done = localspec(
+            "verify", "-m", str(model), "-t", "1", "-c", "512", "--prompts", str(prompts), "--method", "lookup",
+            "-n", "12", "--eps", "1", "--json", *sampling,
+        )  # fmt: skip
+    data = json.loads(done.stdout)
+    assert len(data["prompts"]) == 2
+    assert sum(prompt["n_drafted"] for prompt in data["prompts"]) > 0
+    if data["temperature"] == 0 or data["header"]["mode"] == "patched":
+        assert data["passed"]
+    assert done.returncode == (0 if data["passed"] else 1)

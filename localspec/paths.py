@@ -24,12 +24,12 @@ def _dir(kind: str) -> Path:
 
 
 def data_dir() -> Path:
-    """What is worth keeping: measured cost curves. Not created here."""
+    """What is worth keeping: models and measured cost curves. Not created here."""
     return _dir("data")
 
 
 def cache_dir() -> Path:
-    """What can be fetched or made again: models. Not created here."""
+    """What can be made again: built wheels. Not created here."""
     return _dir("cache")
 
 

@@ -6,8 +6,8 @@
   "mamba"   recurrent
 
 Matrices are Q4_1 where they can be: the stock CPU kernels give the same row for every batch size with it. With
-`quantised=False` they are F32, so that a difference in the last bit stays one instead of flipping a rounding. The vocabulary
-is the 256 bytes, a few words and the usual special tokens, so any text can be tokenised.
+`quantised=False` they are F32, so that a difference in the last bit stays one instead of flipping a rounding. The
+vocabulary is the 256 bytes, a few words and the usual special tokens, so any text can be tokenised.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Host-side parts of the engine: rows reduced by NumPy, a batch that NumPy fills, and the making of contexts."""
+"""Host-side parts of the engine: rows reduced by NumPy, the shape of an open tree, a batch that NumPy fills, and the
+making of contexts."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,6 +85,42 @@ class HostRows:
     def hidden(self, i: int) -> FloatArray:
         self.logits(i)  # the same checks
         return self._hidden(i)
+
+
+@dataclass(slots=True)
+class OpenTree:
+    """The open tree of a sequence. `ids[i]` is one native id whose cells include the path of node i."""
+
+    parents: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    is_leaf: list[bool] = field(default_factory=list)
+    #: native ids in use, in the order of the sequence's own ids
+    used: list[int] = field(default_factory=list)
+
+    def append(self, parent: int) -> None:
+        self.parents.append(parent)
+        self.depths.append(self.depths[parent] + 1 if parent >= 0 else 0)
+        self.ids.append(-1)
+        self.is_leaf.append(True)
+        if parent >= 0:
+            self.is_leaf[parent] = False
+
+    def is_path(self, path: Sequence[int]) -> bool:
+        """Whether `path` leads from a child of the chain downwards."""
+        above = [-1, *path[:-1]]
+        return all(
+            0 <= node < len(self.parents) and self.parents[node] == parent
+            for node, parent in zip(path, above, strict=True)
+        )
+
+    def check_growth(self, n: int, parents: list[int]) -> None:
+        """Raise `UsageError` unless `n` nodes with these parents can be appended."""
+        if n == 0 or n != len(parents):
+            raise UsageError(f"a tree needs as many tokens as parents, at least one: {n} and {len(parents)} given")
+        for node, parent in enumerate(parents, start=len(self.parents)):
+            if not -1 <= parent < node:
+                raise UsageError(f"node {node} has parent {parent}: a parent comes before its children")
 
 
 class Batch:

@@ -134,3 +134,5 @@ def captured_stderr() -> Iterator[list[str]]:
             os.dup2(saved, 2)
             sink.seek(0)
             captured.extend(sink.read().decode("utf-8", "replace").splitlines())
+            for line in captured:
+                logger.debug("%s", line)

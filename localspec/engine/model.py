@@ -17,7 +17,7 @@ from llama_cpp import llama_cpp as L
 
 from localspec.engine import logs
 from localspec.engine.base import TreeContext
-from localspec.engine.params import CACHE_TYPES, ContextParams
+from localspec.engine.params import CACHE_TYPES, ContextParams, available_memory
 from localspec.errors import EngineError, LocalspecError, ModelError
 from localspec.gguf_check import check_gguf
 
@@ -217,7 +217,7 @@ class Model:
         # killed instead of an error. On a GPU the allocation fails properly, so only host memory is judged here.
         if self._n_gpu_layers != 0 and L.llama_supports_gpu_offload():
             return
-        available = _available_memory()
+        available = available_memory()
         if available is None or self.is_recurrent or self.is_hybrid:
             return
         per_token = self.kv_bytes_per_token(params)
@@ -297,14 +297,3 @@ def _metadata(handle: Any) -> dict[str, str]:
         return key, _native_string(lambda buffer, size: L.llama_model_meta_val_str_by_index(handle, i, buffer, size))
 
     return dict(entry(i) for i in range(L.llama_model_meta_count(handle)))
-
-
-def _available_memory() -> int | None:
-    """Bytes of memory that can be had without swapping; None where the system does not say."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    return None

@@ -63,7 +63,9 @@ class ContextParams:
                 _whole(name, getattr(self, name), 1)
         for name in ("type_k", "type_v"):
             if getattr(self, name) not in CACHE_TYPES:
-                raise UsageError(f"{name} is {getattr(self, name)!r}, not a cache type", "one of " + ", ".join(CACHE_TYPES))
+                raise UsageError(
+                    f"{name} is {getattr(self, name)!r}, not a cache type", "one of " + ", ".join(CACHE_TYPES)
+                )
         if not self.flash_attn and CACHE_TYPES[self.type_v][1] < 2:
             raise UsageError(
                 f"type_v={self.type_v} needs flash attention: llama.cpp cannot read a quantised V cache without it",
@@ -182,4 +184,13 @@ def _performance_cores() -> int | None:
     with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
         command = ["/usr/sbin/sysctl", "-n", "hw.perflevel0.physicalcpu"]
         return int(subprocess.run(command, capture_output=True, check=True, timeout=5).stdout)
+    return None
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that can be had without swapping; None where the system does not say."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
     return None

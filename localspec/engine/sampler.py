@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import math
@@ -26,6 +25,9 @@ CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)
 
 # llama.cpp reads this seed as "pick one yourself", which could not be repeated.
 _RANDOM_SEED = 0xFFFFFFFF
+
+#: a logit this far below the best stands for a probability below 2e-35
+_IMPOSSIBLE = 80.0
 
 _MAX_GRAMMAR_SIZE = 1 << 20
 _MAX_GRAMMAR_RULES = 8192
@@ -56,38 +58,43 @@ class ChainSampler:
         self._grammar = _grammar(model, params)
         self._checked: int | None = None  # a token that the grammar is known to allow next
         self._penalties: Any = None
-        self._chain = self._build(biases)
-        self._free = weakref.finalize(self, _free_samplers, self._chain, self._grammar)
+        # Logits are edited by the head and chosen from by the tail.
+        self._head = self._build_head(biases)
+        self._tail = self._build_tail()
+        self._free = weakref.finalize(self, _free_samplers, self._head, self._tail, self._grammar)
         self._ids = np.arange(model.n_vocab, dtype=np.int32)
         self._candidates = np.zeros(model.n_vocab, dtype=CANDIDATE)
         self._array = L.llama_token_data_array()
         self._single = L.llama_token_data()
 
-    def _build(self, biases: dict[int, float]) -> Any:
+    def _build_head(self, biases: dict[int, float]) -> Any:
         params, n_vocab = self.params, self._model.n_vocab
-        chain = L.llama_sampler_chain_init(L.llama_sampler_chain_default_params())
+        samplers = []
         if biases:
             array = (L.llama_logit_bias * len(biases))(*biases.items())
-            L.llama_sampler_chain_add(chain, L.llama_sampler_init_logit_bias(n_vocab, len(biases), array))
+            samplers.append(L.llama_sampler_init_logit_bias(n_vocab, len(biases), array))
         if params.penalised:
             last_n = params.repeat_last_n if params.repeat_last_n >= 0 else self._model.n_ctx_train
             self._penalties = L.llama_sampler_init_penalties(
                 n_vocab, last_n, params.repeat_penalty, params.frequency_penalty, params.presence_penalty
             )
-            L.llama_sampler_chain_add(chain, self._penalties)
+            samplers.append(self._penalties)
+        return _chain(samplers)
+
+    def _build_tail(self) -> Any:
+        params = self.params
         if params.temperature == 0.0:
-            L.llama_sampler_chain_add(chain, L.llama_sampler_init_greedy())
-            return chain
-        for sampler in (
-            L.llama_sampler_init_top_k(params.top_k),
-            L.llama_sampler_init_typical(params.typical_p, 1),
-            L.llama_sampler_init_top_p(params.top_p, 1),
-            L.llama_sampler_init_min_p(params.min_p, 1),
-            L.llama_sampler_init_temp(params.temperature),
-            L.llama_sampler_init_dist(self.seed),
-        ):
-            L.llama_sampler_chain_add(chain, sampler)
-        return chain
+            return _chain([L.llama_sampler_init_greedy()])
+        return _chain(
+            [
+                L.llama_sampler_init_top_k(params.top_k),
+                L.llama_sampler_init_typical(params.typical_p, 1),
+                L.llama_sampler_init_top_p(params.top_p, 1),
+                L.llama_sampler_init_min_p(params.min_p, 1),
+                L.llama_sampler_init_temp(params.temperature),
+                L.llama_sampler_init_dist(self.seed),
+            ]
+        )
 
     def _biases(self) -> dict[int, float]:
         for token in self.params.logit_bias:
@@ -97,7 +104,8 @@ class ChainSampler:
 
     def start(self, prompt: Sequence[int]) -> None:
         """Begin a text after `prompt`: the seed starts over, the penalties see the prompt, the grammar does not."""
-        L.llama_sampler_reset(self._chain)
+        L.llama_sampler_reset(self._head)
+        L.llama_sampler_reset(self._tail)
         self._checked = None
         if self._grammar is not None:
             L.llama_sampler_reset(self._grammar)
@@ -143,7 +151,7 @@ class ChainSampler:
                 raise EngineError(f"token {token} breaks the grammar")
             L.llama_sampler_accept(self._grammar, token)
             self._checked = None
-        L.llama_sampler_accept(self._chain, token)
+        L.llama_sampler_accept(self._head, token)
 
     def _draw(self, logits: FloatArray, constrained: bool) -> int:
         candidates, array = self._candidates, self._array
@@ -153,8 +161,21 @@ class ChainSampler:
         array.size, array.selected, array.sorted = len(candidates), -1, False
         if constrained:
             L.llama_sampler_apply(self._grammar, ctypes.byref(array))
-        L.llama_sampler_apply(self._chain, ctypes.byref(array))
+        L.llama_sampler_apply(self._head, ctypes.byref(array))
+        if self.params.typical_p < 1.0:
+            array.size = self._drop_impossible()
+        L.llama_sampler_apply(self._tail, ctypes.byref(array))
         return int(array.data[array.selected].id)
+
+    def _drop_impossible(self) -> int:
+        """Move the candidates that have any chance to the front and return their number.
+
+        llama.cpp's typical sampler computes an entropy, which one probability of zero turns into NaN.
+        """
+        logits = self._candidates["logit"]
+        kept = self._candidates[logits > logits.max() - _IMPOSSIBLE]
+        self._candidates[: len(kept)] = kept
+        return len(kept) or len(self._candidates)
 
     def close(self) -> None:
         """Free the native samplers. Idempotent."""
@@ -171,6 +192,13 @@ def _seed(seed: int | None) -> int:
     if seed is None or seed < 0:
         return secrets.randbelow(_RANDOM_SEED)
     return seed % _RANDOM_SEED
+
+
+def _chain(samplers: list[Any]) -> Any:
+    chain = L.llama_sampler_chain_init(L.llama_sampler_chain_default_params())
+    for sampler in samplers:
+        L.llama_sampler_chain_add(chain, sampler)
+    return chain
 
 
 def _free_samplers(*samplers: Any) -> None:
@@ -223,8 +251,7 @@ def schema_to_gbnf(schema: dict[str, Any] | str) -> str:
         text = schema if isinstance(schema, str) else json.dumps(schema)
         if not isinstance(json.loads(text), dict):
             raise ValueError("a schema is an object")
-        with contextlib.redirect_stdout(None):
-            return str(json_schema_to_gbnf(text))
+        return str(json_schema_to_gbnf(text))
     except Exception as error:  # the converter raises whatever its Python happens to hit
         raise UsageError(f"json_schema cannot be used: {_shorten(str(error) or type(error).__name__)}") from None
 

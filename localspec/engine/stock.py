@@ -15,7 +15,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
@@ -23,7 +22,7 @@ from llama_cpp import llama_cpp as L
 
 from localspec.engine import logs
 from localspec.engine.base import FloatArray, IntArray, Progress
-from localspec.engine.host import Batch, HostRows, create_context
+from localspec.engine.host import Batch, HostRows, OpenTree, create_context
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
 from localspec.errors import ContextLengthError, EngineError, UsageError
@@ -31,34 +30,6 @@ from localspec.errors import ContextLengthError, EngineError, UsageError
 MAX_LEAVES = 64
 _MAX_IDS = 256  # LLAMA_MAX_SEQ of llama.cpp
 _MIN_LEAVES = 4
-
-
-@dataclass(slots=True)
-class _Tree:
-    """The open tree of a sequence. `ids[i]` is one native id whose cells include the path of node i."""
-
-    parents: list[int] = field(default_factory=list)
-    depths: list[int] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
-    is_leaf: list[bool] = field(default_factory=list)
-    #: native ids in use, in the order of the sequence's own ids
-    used: list[int] = field(default_factory=list)
-
-    def append(self, parent: int) -> None:
-        self.parents.append(parent)
-        self.depths.append(self.depths[parent] + 1 if parent >= 0 else 0)
-        self.ids.append(-1)
-        self.is_leaf.append(True)
-        if parent >= 0:
-            self.is_leaf[parent] = False
-
-    def is_path(self, path: Sequence[int]) -> bool:
-        """Whether `path` leads from a child of the chain downwards."""
-        above = [-1, *path[:-1]]
-        return all(
-            0 <= node < len(self.parents) and self.parents[node] == parent
-            for node, parent in zip(path, above, strict=True)
-        )
 
 
 class StockContext:
@@ -108,7 +79,7 @@ class StockContext:
         ]
         #: how many tokens of the chain an id other than a primary one carries
         self._synced = [0] * n_ids
-        self._trees: list[_Tree | None] = [None] * self.n_seq_max
+        self._trees: list[OpenTree | None] = [None] * self.n_seq_max
         self._n_past = [0] * self.n_seq_max
         self._batch = Batch(self._n_ubatch, self.max_nodes, n_leaves)
         self._generation = 0
@@ -146,12 +117,17 @@ class StockContext:
         return done
 
     def decode(self, tokens: Sequence[int] | IntArray, parents: Sequence[int] | IntArray, seq: int = 0) -> HostRows:
-        tree = self._trees[self._checked(seq)] or _Tree()
+        tree = self._trees[self._checked(seq)] or OpenTree()
         token_array = np.asarray(tokens, dtype=np.int32)
         parent_list = [int(parent) for parent in parents]
         n_old = len(tree.parents)
         try:
-            self._check_nodes(n_old, len(token_array), parent_list)
+            tree.check_growth(len(token_array), parent_list)
+            if n_old + len(parent_list) > self.max_nodes:
+                raise UsageError(
+                    f"a tree of {n_old + len(parent_list)} nodes exceeds the {self.max_nodes} of this context",
+                    self.tree_limit_reason,
+                )
         except UsageError:
             self.drop(seq)
             raise
@@ -162,18 +138,7 @@ class StockContext:
         self._evaluate(seq, self._with_hidden)
         return self._rows(len(token_array))
 
-    def _check_nodes(self, n_old: int, n: int, parents: list[int]) -> None:
-        if n == 0 or n != len(parents):
-            raise UsageError(f"{n} tokens with {len(parents)} parents: a decode needs one parent a token")
-        if n_old + n > self.max_nodes:
-            raise UsageError(
-                f"a tree of {n_old + n} nodes exceeds the {self.max_nodes} of this context", self.tree_limit_reason
-            )
-        for node, parent in enumerate(parents, start=n_old):
-            if not -1 <= parent < node:
-                raise UsageError(f"node {node} has parent {parent}: a parent comes before its children")
-
-    def _assign(self, tree: _Tree, parents: list[int], seq: int) -> list[list[int]]:
+    def _assign(self, tree: OpenTree, parents: list[int], seq: int) -> list[list[int]]:
         """Append nodes to the open tree and return the native ids of each.
 
         A new leaf needs an id whose cells are the chain and the path to the node where its branch joins the old tree.
@@ -202,7 +167,7 @@ class StockContext:
             tree.ids[node] = node_ids[0]
         return ids
 
-    def _take(self, tree: _Tree, joint: int, seq: int) -> int:
+    def _take(self, tree: OpenTree, joint: int, seq: int) -> int:
         """An unused id, made to carry the chain and the path down to `joint` (-1: the chain alone)."""
         native_id = self._own_ids[seq][len(tree.used)]
         tree.used.append(native_id)
@@ -272,7 +237,7 @@ class StockContext:
         self._n_past[seq] = end
         self._trees[seq] = None
 
-    def _keep(self, tree: _Tree, winner: int, end: int, seq: int) -> None:
+    def _keep(self, tree: OpenTree, winner: int, end: int, seq: int) -> None:
         """Leave only the tree's cells of `winner` below position `end`, marked for the primary id as well."""
         start = self._n_past[seq]
         if winner != seq:

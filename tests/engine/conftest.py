@@ -20,6 +20,7 @@ from tests.tiny_models import write_tiny
 
 MakeContext = Callable[..., TreeContext]
 
+
 def find_model() -> Path | None:
     """SmolLM2 from `LOCALSPEC_TEST_MODEL`, the `demo` extra, or the models that were pulled."""
     if named := os.environ.get("LOCALSPEC_TEST_MODEL"):

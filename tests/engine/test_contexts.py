@@ -94,7 +94,9 @@ class OpenTree:
         return self.behind + self.path_tokens(node)
 
 
-def assert_continues(context: TreeContext, plain: PlainDecoder, behind: Sequence[int], n: int = 20, seq: int = 0) -> None:
+def assert_continues(
+    context: TreeContext, plain: PlainDecoder, behind: Sequence[int], n: int = 20, seq: int = 0
+) -> None:
     """The next `n` tokens after the prompt and `behind` get the rows of a context that never held a tree."""
     rng = random.Random(99)
     text = list(behind)
@@ -119,9 +121,7 @@ def test_every_node_sees_exactly_its_path(attention: Model, make_pair: MakePair,
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_text_after_accepted_paths_is_that_of_a_clean_context(
-    attention: Model, make_pair: MakePair, seed: int
-) -> None:
+def test_text_after_accepted_paths_is_that_of_a_clean_context(attention: Model, make_pair: MakePair, seed: int) -> None:
     rng = random.Random(seed)
     context, plain = make_pair(attention)
     prompt = random_tokens(rng, N_PROMPT)
@@ -171,6 +171,30 @@ def test_trimmed_chain_continues_like_a_fresh_one(attention: Model, make_pair: M
     assert kept in (0, 25)
     context.prefill(prompt[kept:25])
     assert_continues(context, plain, [])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_history_of_calls_leads_to_the_same_rows(attention: Model, make_pair: MakePair, seed: int) -> None:
+    rng = random.Random(seed)
+    context, plain = make_pair(attention, n_ctx=256)
+    prompt = random_tokens(rng, 10)
+    context.prefill(prompt)
+    plain.prompt(prompt)
+    behind: list[int] = []
+    for _ in range(12):
+        tree = OpenTree(context, plain, behind)
+        tree.grow(rng, rng.randrange(1, 12))
+        if rng.random() < 0.7:
+            behind = tree.accept(rng.randrange(len(tree.tokens)))
+        else:
+            context.drop()
+        if rng.random() < 0.5:
+            behind = behind[: rng.randrange(len(behind) + 1)]
+            kept = context.trim(10 + len(behind))
+            behind += random_tokens(rng, rng.randrange(1, 6))
+            context.prefill((prompt + behind)[kept:])
+        assert context.n_past() == 10 + len(behind)
+    assert_continues(context, plain, behind, n=5)
 
 
 def test_window_that_moved_on_is_either_kept_or_reported(tiny: dict[str, Model], make_pair: MakePair) -> None:

@@ -64,7 +64,7 @@ class Session:
         self.ctx: TreeContext = model.new_context(context)
         self._on_gpu = n_gpu_layers != 0
         self._progress = progress
-        self._generator = decode.Generator(model, self.ctx)
+        self.generator = decode.Generator(model, self.ctx)
         self._methods: dict[tuple[str, bool], Method] = {}
         self._template: ChatTemplate | None = None
         self._calibrated = False
@@ -123,7 +123,7 @@ class Session:
 
     def forget(self) -> None:
         """Empty the sequence and the prompt cache."""
-        self._generator.reset()
+        self.generator.reset()
 
     def method(self, name: str | None = None, *, governed: bool = True) -> Method:
         """The method called `name` (None: that of the session); measures the cost curve if it needs one.
@@ -240,7 +240,7 @@ class Session:
         sampler = ChainSampler(self.model, sampling or SamplingParams())
         try:
             sampler.start(list(prompt))
-            events = self._generator.generate(prompt, sampler, chosen, limits, cancelled or (lambda: False))
+            events = self.generator.generate(prompt, sampler, chosen, limits, cancelled or (lambda: False))
         except BaseException:
             sampler.close()
             raise

@@ -1,6 +1,6 @@
 """The promise on a real model: with speculation on, the text is the same, byte for byte.
 
-Every draft is verified, whether it pays or not, so that many trees are walked.
+Drafts are verified whether they pay or not, so that many trees are walked.
 """
 
 from __future__ import annotations
@@ -13,17 +13,26 @@ from localspec.bench.prompts import own_prompts
 from localspec.decode import Limits
 from localspec.engine import patched
 from localspec.engine.params import ContextParams, SamplingParams
+from localspec.engine.sampler import ChainSampler
 from localspec.events import DoneEvent, StepEvent
+from localspec.methods.base import Method
+from localspec.methods.governor import Fixed
+from localspec.methods.lookup import LookupDrafter
+from localspec.methods.plain import PlainDrafter
+from localspec.methods.strict import StrictVerifier
 from localspec.session import Session
 from tests.with_model import calibrated_home
 
 N_TOKENS = 128
+N_NODES = 8
 EXTRA_PROMPTS = ("Count from 1 to 40.", "Repeat the word 'tree' until you are stopped, then say why you stopped.")
 
 pytestmark = [
     pytest.mark.model,
     pytest.mark.slow,
-    pytest.mark.skipif(not patched.available(), reason="exact on the patched library; see the README for the stock one"),
+    pytest.mark.skipif(
+        not patched.available(), reason="exact on the patched library; see the README for the stock one"
+    ),
 ]
 
 
@@ -31,21 +40,22 @@ pytestmark = [
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with (
         calibrated_home(tmp_path_factory.mktemp("home")) as path,
-        Session.open(path, context=ContextParams(n_ctx=1024)) as opened,
+        Session.open(path, method="plain", context=ContextParams(n_ctx=1024)) as opened,
     ):
         yield opened
 
 
-def answer(session: Session, prompt: list[int], method: str, sampling: SamplingParams) -> tuple[str, list[int], int]:
+def answer(session: Session, prompt: list[int], method: Method, sampling: SamplingParams) -> tuple[str, list[int], int]:
     """Text, token ids, and the number of accepted drafts."""
     text, tokens = "", []
-    events = session.generate(prompt, sampling, Limits(N_TOKENS), method, governed=False)
-    for event in events:
-        if isinstance(event, StepEvent):
-            text += event.text
-            tokens += event.tokens
-        elif isinstance(event, DoneEvent):
-            return text + event.text, tokens, event.stats.n_accepted
+    with ChainSampler(session.model, sampling) as sampler:
+        sampler.start(prompt)
+        for event in session.generator.generate(prompt, sampler, method, Limits(N_TOKENS)):
+            if isinstance(event, StepEvent):
+                text += event.text
+                tokens += event.tokens
+            elif isinstance(event, DoneEvent):
+                return text + event.text, tokens, event.stats.n_accepted
     raise AssertionError("a generation ends with a DoneEvent")
 
 
@@ -60,11 +70,13 @@ def answer(session: Session, prompt: list[int], method: str, sampling: SamplingP
 def test_lookup_writes_the_same_text_as_plain_on_fifty_prompts(session: Session, sampling: SamplingParams) -> None:
     prompts = [prompt.text for prompt in own_prompts()] + list(EXTRA_PROMPTS)
     assert len(prompts) == 50
+    plain_method = Method("plain", PlainDrafter(), Fixed(1), StrictVerifier())
+    lookup_method = Method("lookup", LookupDrafter(), Fixed(N_NODES), StrictVerifier())
     n_accepted, different = 0, []
     for prompt in prompts:
         tokens = session.chat_prompt([{"role": "user", "content": prompt}])
-        plain = answer(session, tokens, "plain", sampling)
-        speculated = answer(session, tokens, "lookup", sampling)
+        plain = answer(session, tokens, plain_method, sampling)
+        speculated = answer(session, tokens, lookup_method, sampling)
         if plain[:2] != speculated[:2]:
             different.append(prompt[:60])
         n_accepted += speculated[2]

@@ -74,7 +74,12 @@ def _attention_block(weights: _Weights, i: int, gemma: bool) -> None:
     weights.matrix(f"blk.{i}.ffn_up.weight", N_FF, N_EMBD)
     weights.matrix(f"blk.{i}.ffn_down.weight", N_EMBD, N_FF)
     if gemma:
-        for name, size in (("attn_q_norm", D_HEAD), ("attn_k_norm", D_HEAD), ("post_attention_norm", N_EMBD), ("post_ffw_norm", N_EMBD)):
+        for name, size in (
+            ("attn_q_norm", D_HEAD),
+            ("attn_k_norm", D_HEAD),
+            ("post_attention_norm", N_EMBD),
+            ("post_ffw_norm", N_EMBD),
+        ):
             weights.vector(f"blk.{i}.{name}.weight", size)
 
 

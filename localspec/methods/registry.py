@@ -12,8 +12,9 @@ from localspec.methods.strict import StrictVerifier
 
 METHOD_NAMES = ("auto", "lookup", "plain")
 
-#: largest tree that the governor considers: calibration measures no further
-MAX_GOVERNED_NODES = 64
+#: largest tree, root included: with 64 rows and more, flash attention on the CPU sums in another order, and the text
+#: would no longer be that of plain decoding to the last bit
+MAX_TREE_NODES = 63
 
 
 def make_method(
@@ -28,7 +29,8 @@ def make_method(
 
     `curve` is the calibrated step cost, None when unknown. `max_nodes` is what the engine allows; at 1 every method is
     plain, and tells `limit_reason` once a generation. Without `governed` every draft is verified, up to `max_nodes`
-    nodes. "auto" is the best method known for the model, so the result's own name says which one that is.
+    nodes, but never more than `MAX_TREE_NODES`. "auto" is the best method known for the model, so the result's own name
+    says which one that is.
 
     Raises `UsageError` for an unknown name.
     """
@@ -37,5 +39,6 @@ def make_method(
     if name == "plain" or max_nodes == 1:
         note = None if name == "plain" or limit_reason is None else f"spec off: {limit_reason}"
         return Method("plain", PlainDrafter(), Fixed(1, note), StrictVerifier())
-    scheduler = Governor(curve, min(max_nodes, MAX_GOVERNED_NODES)) if governed else Fixed(max_nodes)
+    max_nodes = min(max_nodes, MAX_TREE_NODES)
+    scheduler = Governor(curve, max_nodes) if governed else Fixed(max_nodes)
     return Method("lookup", LookupDrafter(), scheduler, StrictVerifier())

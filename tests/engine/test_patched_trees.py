@@ -18,7 +18,10 @@ from localspec.engine.patched import PatchedContext
 from localspec.errors import ContextLengthError, EngineError, UsageError
 from tests.tiny_models import N_SWA, N_VOCAB, write_tiny
 
-pytestmark = [pytest.mark.patched, pytest.mark.skipif(not patched.available(), reason="llama-cpp-python is not patched")]
+pytestmark = [
+    pytest.mark.patched,
+    pytest.mark.skipif(not patched.available(), reason="llama-cpp-python is not patched"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -288,7 +291,9 @@ def test_an_aborted_evaluation_leaves_a_plain_chain(models):
     clean.close()
 
 
-@pytest.mark.parametrize("bad", [([5, 6], [-1, 1]), ([5, 6], [-1, -2]), ([5, N_VOCAB], [-1, 0]), ([-1], [-1]), ([5], [0])])
+@pytest.mark.parametrize(
+    "bad", [([5, 6], [-1, 1]), ([5, 6], [-1, -2]), ([5, N_VOCAB], [-1, 0]), ([-1], [-1]), ([5], [0])]
+)
 def test_bad_nodes_are_refused_and_nothing_happens(models, bad):
     ctx = context(models["llama"])
     ctx.prefill([7, 8])
@@ -324,28 +329,27 @@ def test_an_ordinary_decode_under_an_open_tree_is_refused(models):
     ctx.close()
 
 
-def test_memory_operations_close_a_tree_they_reach_into(models):
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+@pytest.mark.parametrize("change", ["seq_rm", "seq_cp", "seq_keep", "seq_add", "clear"])
+def test_memory_operations_close_a_tree_they_reach_into(models, kind, change):
     from llama_cpp import llama_cpp as native
 
-    for kind in ("llama", "gemma3"):
-        ctx = context(models[kind], n_seq_max=2)
-        memory = native.llama_get_memory(ctx.ctx)
-        for change in (
-            lambda: native.llama_memory_seq_rm(memory, 0, 2, -1),
-            lambda: native.llama_memory_seq_cp(memory, 0, 1, -1, -1),
-            lambda: native.llama_memory_seq_keep(memory, 0),
-            lambda: native.llama_memory_seq_add(memory, 0, 0, -1, 1),
-            lambda: native.llama_memory_clear(memory, False),
-        ):
-            native.llama_memory_clear(memory, False)
-            ctx._n_past, ctx._open = [0, 0], set()
-            ctx.prefill([7, 8, 9, 10])
-            ctx.decode([5, 6, 7], [-1, 0, 0])
-            assert ctx.lib.llama_tree_n_nodes(ctx.ctx, 0) == 3
-            change()
-            assert ctx.lib.llama_tree_n_nodes(ctx.ctx, 0) == -1
-            assert len(ctx.cells()) <= 4
-        ctx.close()
+    ctx = context(models[kind], n_seq_max=2)
+    memory = native.llama_get_memory(ctx.ctx)
+    arguments = {
+        "seq_rm": (0, 2, -1),
+        "seq_cp": (0, 1, -1, -1),
+        "seq_keep": (0,),
+        "seq_add": (0, 0, -1, 1),
+        "clear": (False,),
+    }
+    ctx.prefill([7, 8, 9, 10])
+    ctx.decode([5, 6, 7], [-1, 0, 0])
+    assert ctx.lib.llama_tree_n_nodes(ctx.ctx, 0) == 3
+    getattr(native, f"llama_memory_{change}")(memory, *arguments[change])
+    assert ctx.lib.llama_tree_n_nodes(ctx.ctx, 0) == -1
+    assert len(ctx.cells()) <= 4
+    ctx.close()
 
 
 def test_a_state_with_an_open_tree_is_not_saved(models):

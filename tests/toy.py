@@ -246,6 +246,7 @@ class ToySampler:
         self._temperature, self._penalty = temperature, penalty
         self._rng = np.random.default_rng(seed)
         self.history: list[int] = []
+        self.native_seconds = 0.0
         self.n_draws = 0
 
     def sample(self, rows: ToyRows, i: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import importlib
 import os
 import threading
 import weakref
@@ -15,7 +14,7 @@ from typing import Any
 
 from llama_cpp import llama_cpp as L
 
-from localspec.engine import logs
+from localspec.engine import bindings, logs
 from localspec.engine.base import TreeContext
 from localspec.engine.params import CACHE_TYPES, ContextParams, available_memory
 from localspec.errors import EngineError, LocalspecError, ModelError
@@ -186,19 +185,15 @@ class Model:
         params = params or ContextParams()
         params.validate()
         self._refuse_oversized(params)
-        patched = _patched_module()
         context: TreeContext
-        linear = self.is_recurrent or self.is_hybrid  # the patches only add trees, which such a state cannot hold
-        if params.mode == "stock" or (params.mode == "auto" and (patched is None or linear)):
+        if params.mode == "stock" or (params.mode == "auto" and bindings.library() is None):
             from localspec.engine.stock import StockContext
 
             context = StockContext(self, params)
-        elif patched is None:
-            raise EngineError(
-                "this llama-cpp-python lacks localspec's patches", "pip install ./ggml_patches, or use mode=stock"
-            )
         else:
-            context = patched.PatchedContext(self, params)
+            from localspec.engine.patched import new_patched_context
+
+            context = new_patched_context(self, params)
         self._contexts.add(context)
         return context
 
@@ -265,15 +260,6 @@ class _LoadWatch:
             self.failure = failure
             return False
         return not self.stopped
-
-
-def _patched_module() -> Any | None:
-    """`localspec.engine.patched` when it is there and the loaded library has the patches."""
-    try:
-        module = importlib.import_module("localspec.engine.patched")
-    except ImportError:
-        return None
-    return module if module.available() else None
 
 
 def _token(token: int) -> int | None:

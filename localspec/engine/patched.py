@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -12,11 +10,14 @@ import numpy as np
 from llama_cpp import llama_cpp as L
 
 from localspec.engine import bindings, logs
-from localspec.engine.base import MAX_TOP_K, FloatArray, IntArray, Progress
-from localspec.engine.host import Batch, create_context
+from localspec.engine.base import MAX_TOP_K, FloatArray, IntArray, TreeContext
+from localspec.engine.context import NativeContext
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
-from localspec.errors import ContextLengthError, EngineError, UsageError
+from localspec.errors import EngineError, LocalspecError, UsageError
+
+#: (tokens, parents, sequence) of the nodes that a decode appends to one tree
+Growth = tuple[Sequence[int] | IntArray, Sequence[int] | IntArray, int]
 
 
 def available() -> bool:
@@ -24,36 +25,43 @@ def available() -> bool:
     return bindings.library() is not None
 
 
+def new_patched_context(model: Model, params: ContextParams) -> TreeContext:
+    """A `PatchedContext`, or in its place a plain one where the memory of the model cannot hold trees."""
+    context = PatchedContext(model, params)
+    if context.tree_limit_reason is None:
+        return context
+    from localspec.engine.stock import StockContext
+
+    context.close()
+    return StockContext(model, params, context.tree_limit_reason)
+
+
+class _Scratch:
+    """Buffers of the row statistics, made once a context: they are used in every step."""
+
+    def __init__(self) -> None:
+        self.row = np.zeros(1, dtype=np.int32)
+        self.ids = np.empty(MAX_TOP_K, dtype=np.int32)
+        self.logits = np.empty(MAX_TOP_K, dtype=np.float32)
+        self.sums = np.empty(2, dtype=np.float32)
+        self.row_address = self.row.ctypes.data
+        self.ids_address = self.ids.ctypes.data
+        self.logits_address = self.logits.ctypes.data
+        self.sums_address = self.sums.ctypes.data
+
+
 class PatchedRows:
     """Rows of the last `decode`; see `base.Rows`. Reductions run in native code, one row at a time, on demand."""
 
     def __init__(self, context: PatchedContext, n: int) -> None:
         self._context = context
-        self._lib = context.lib
         self._n = n
         self._generation = context.generation
-        self._node = np.zeros(1, dtype=np.int32)
-        self._ids = np.empty(MAX_TOP_K, dtype=np.int32)
-        self._logits = np.empty(MAX_TOP_K, dtype=np.float32)
-        self._sums = np.empty(2, dtype=np.float32)
-        self._addresses = tuple(a.ctypes.data for a in (self._node, self._ids, self._logits, self._sums))
-        self._statistics: dict[int, tuple[float, float]] = {}
+        self._sums: dict[int, tuple[float, float]] = {}
         self._argmax: dict[int, int] = {}
 
     def __len__(self) -> int:
         return self._n
-
-    def _stats(self, i: int, k: int, sums: bool) -> None:
-        node, ids, logits, lse = self._addresses
-        self._node[0] = i
-        self._check(i)
-        start = perf_counter()
-        status = self._lib.llama_tree_stats(
-            self._context.ctx, 1, node, k, ids, logits, lse if sums else None, lse + 4 if sums else None
-        )
-        self._context.native_seconds += perf_counter() - start
-        if status != bindings.OK:
-            raise EngineError(f"row {i} has no logits")
 
     def _check(self, i: int) -> None:
         if self._generation != self._context.generation:
@@ -61,24 +69,40 @@ class PatchedRows:
         if not 0 <= i < self._n:
             raise EngineError(f"row {i} of {self._n} does not exist")
 
+    def _stats(self, i: int, k: int, sums: bool) -> _Scratch:
+        self._check(i)
+        context = self._context
+        scratch = context.scratch
+        scratch.row[0] = i
+        lse = scratch.sums_address if sums else None
+        entropy = scratch.sums_address + 4 if sums else None
+        start = perf_counter()
+        status = context.lib.llama_tree_stats(
+            context.ctx, 1, scratch.row_address, k, scratch.ids_address, scratch.logits_address, lse, entropy
+        )
+        context.native_seconds += perf_counter() - start
+        if status != bindings.OK:
+            raise EngineError(f"row {i} has no logits")
+        return scratch
+
     def argmax(self, i: int) -> int:
         token = self._argmax.get(i)
         if token is None:
-            self._stats(i, 1, sums=False)
-            token = self._argmax[i] = int(self._ids[0])
+            token = self._argmax[i] = int(self._stats(i, 1, sums=False).ids[0])
         return token
 
     def top_k(self, i: int, k: int) -> tuple[IntArray, FloatArray]:
         if not 1 <= k <= MAX_TOP_K:
-            raise UsageError(f"top_k of {k}: 1 to {MAX_TOP_K} are supported")
-        self._stats(i, k, sums=False)
-        return self._ids[:k].copy(), self._logits[:k].copy()
+            raise UsageError(f"top_k takes 1 to {MAX_TOP_K} candidates, not {k}")
+        k = min(k, self._context.n_vocab)
+        scratch = self._stats(i, k, sums=False)
+        return scratch.ids[:k].copy(), scratch.logits[:k].copy()
 
     def _sums_of(self, i: int) -> tuple[float, float]:
-        sums = self._statistics.get(i)
+        sums = self._sums.get(i)
         if sums is None:
-            self._stats(i, 0, sums=True)
-            sums = self._statistics[i] = (float(self._sums[0]), float(self._sums[1]))
+            scratch = self._stats(i, 0, sums=True)
+            sums = self._sums[i] = (float(scratch.sums[0]), float(scratch.sums[1]))
         return sums
 
     def logsumexp(self, i: int) -> float:
@@ -89,58 +113,44 @@ class PatchedRows:
 
     def logits(self, i: int) -> FloatArray:
         self._check(i)
-        row = self._lib.llama_tree_logits(self._context.ctx, i)
+        row = self._context.lib.llama_tree_logits(self._context.ctx, i)
         if not row:
             raise EngineError(f"row {i} has no logits")
         return np.ctypeslib.as_array(row, (self._context.n_vocab,))
 
     def hidden(self, i: int) -> FloatArray:
         self._check(i)
-        row = self._lib.llama_tree_hidden(self._context.ctx, i)
+        row = self._context.lib.llama_tree_hidden(self._context.ctx, i)
         if not row:
             raise EngineError(f"row {i} has no hidden state", "this model's graph does not expose its final norm")
         return np.ctypeslib.as_array(row, (self._context.n_embd,)).copy()
 
 
-class PatchedContext:
+class PatchedContext(NativeContext):
     """`base.TreeContext` on `llama_tree_*`. Not thread-safe.
 
-    `max_nodes` is 1 for a model whose memory cannot hold trees; use a `StockContext` for it.
+    `max_nodes` is 1, and `decode` refuses, for a model whose memory cannot hold trees: see `new_patched_context`.
+    `settings` are further fields of llama_context_params.
     """
 
     mode = "patched"
 
-    def __init__(self, model: Model, params: ContextParams) -> None:
+    def __init__(self, model: Model, params: ContextParams, **settings: Any) -> None:
         lib = bindings.library()
         if lib is None:
             raise EngineError(
                 "this llama-cpp-python lacks localspec's patches", "pip install ./ggml_patches, or use mode=stock"
             )
         self.lib: Any = lib
-        self.ctx = create_context(
-            model,
-            params,
-            # a verification pass wants all its rows; the default, one a prompt token, would reserve far more memory
-            n_outputs_max=min(bindings.MAX_NODES, params.n_batch),
-            kv_unified=params.n_seq_max > 1,
-        )
-        self._free = weakref.finalize(self, L.llama_free, self.ctx)
-        self._memory = L.llama_get_memory(self.ctx)
-        self.n_vocab = model.n_vocab
-        self.n_embd = model.n_embd
-        self.n_seq_max = params.n_seq_max
-        self.n_ctx = int(L.llama_n_ctx(self.ctx))
-        self._n_swa = model.n_swa
-        self._n_ubatch = int(L.llama_n_ubatch(self.ctx))
-        self.native_seconds = 0.0
-        #: counts the decodes, so that rows know when they are stale
-        self.generation = 0
+        # a verification pass wants all its rows; the default, one a prompt token, would reserve far more memory
+        n_outputs_max = min(bindings.MAX_NODES, params.n_batch)
+        unified = {"kv_unified": params.n_seq_max > 1}
+        super().__init__(model, params, n_outputs_max=n_outputs_max, **{**unified, **settings})
         reason = lib.llama_tree_unsupported(self.ctx)
         self.tree_limit_reason = reason.decode() if reason else None
         self.max_nodes = 1 if reason else min(bindings.MAX_NODES, int(L.llama_n_batch(self.ctx)))
-        self._n_past = [0] * self.n_seq_max
+        self.scratch = _Scratch()
         self._open: set[int] = set()
-        self._batch = Batch(self._n_ubatch, 1, 1)
 
     @property
     def graph_builds(self) -> int:
@@ -153,118 +163,64 @@ class PatchedContext:
         n = self.lib.llama_tree_cells(self.ctx, self._checked(seq), cells.ctypes.data, len(cells))
         return cells[: max(n, 0)]
 
-    def n_past(self, seq: int = 0) -> int:
-        return self._n_past[self._checked(seq)]
-
-    def _checked(self, seq: int) -> int:
-        if not self._free.alive:
-            raise EngineError("this context is closed")
-        if not 0 <= seq < self.n_seq_max:
-            raise UsageError(f"sequence {seq} does not exist; this context has {self.n_seq_max}")
-        return seq
-
-    @contextlib.contextmanager
-    def _timed(self) -> Iterator[None]:
-        start = perf_counter()
-        try:
-            yield
-        finally:
-            self.native_seconds += perf_counter() - start
-
-    def prefill(self, tokens: Sequence[int], seq: int = 0, progress: Progress | None = None) -> int:
-        if self._checked(seq) in self._open:
-            raise EngineError(f"sequence {seq} has an open tree: accept or drop it before a prefill")
-        array = np.asarray(tokens, dtype=np.int32)
-        free = self.n_ctx - sum(self._n_past)
-        if len(array) > free:
-            raise ContextLengthError(
-                f"{len(array)} tokens do not fit: {free} of {self.n_ctx} cells of the context are free",
-                "shorten the prompt or use a larger n_ctx",
-            )
-        done = 0
-        # one physical batch at a time: just as fast, and `progress` gets a say more often
-        while done < len(array):
-            chunk = array[done : done + self._n_ubatch]
-            self._batch.fill_chain(chunk, self._n_past[seq], seq, outputs=False)
-            self.generation += 1
-            with logs.collect_errors() as errors, self._timed():
-                status = L.llama_decode(self.ctx, self._batch.native)
-                L.llama_synchronize(self.ctx)
-            if status != 0:
-                L.llama_memory_seq_rm(self._memory, seq, self._n_past[seq], -1)
-                self._raise(bindings.FULL if status == 1 else bindings.FAILED, len(chunk), errors)
-            self._n_past[seq] += len(chunk)
-            done += len(chunk)
-            if progress is not None and not progress(done):
-                break
-        return done
+    def _has_tree(self, seq: int) -> bool:
+        return seq in self._open
 
     def decode(self, tokens: Sequence[int] | IntArray, parents: Sequence[int] | IntArray, seq: int = 0) -> PatchedRows:
-        n = len(tokens)
-        try:
-            if n == 0 or len(parents) != n:
-                raise UsageError(f"a tree needs as many tokens as parents, at least one: {n} and {len(parents)} given")
-            self._decode([(tokens, parents, seq)])
-        except (UsageError, ContextLengthError, EngineError):
-            self.drop(seq)
-            raise
-        return PatchedRows(self, n)
+        return self.decode_many([(tokens, parents, seq)])
 
-    def decode_many(self, trees: Sequence[tuple[Sequence[int], Sequence[int], int]]) -> PatchedRows:
-        """Append (tokens, parents, seq) to the trees of several sequences in one forward pass.
+    def decode_many(self, growths: Sequence[Growth]) -> PatchedRows:
+        """`decode` for several sequences in one forward pass; the rows come in the order given.
 
-        The rows come in the order given, sequence after sequence. On an error all these trees are dropped.
+        On an error all these trees are dropped.
         """
         try:
-            self._decode(trees)
-        except (UsageError, ContextLengthError, EngineError):
-            for _, _, seq in trees:
+            return self._decode(growths)
+        except LocalspecError:
+            for *_, seq in growths:
                 self.drop(seq)
             raise
-        return PatchedRows(self, sum(len(tokens) for tokens, _, _ in trees))
 
-    def _decode(self, trees: Sequence[tuple[Sequence[int] | IntArray, Sequence[int] | IntArray, int]]) -> None:
-        tokens = np.concatenate([np.asarray(tree[0], dtype=np.int32) for tree in trees])
-        parents = np.concatenate([np.asarray(tree[1], dtype=np.int32) for tree in trees])
-        seqs = np.repeat(np.array([tree[2] for tree in trees], dtype=np.int32), [len(tree[0]) for tree in trees])
-        self.generation += 1
-        for _, _, seq in trees:
+    def _decode(self, growths: Sequence[Growth]) -> PatchedRows:
+        for tokens, parents, seq in growths:
+            if len(tokens) == 0 or len(tokens) != len(parents):
+                raise UsageError(
+                    f"a tree needs as many tokens as parents, at least one: {len(tokens)} and {len(parents)} given"
+                )
             if self._checked(seq) not in self._open:
                 if self.lib.llama_tree_begin(self.ctx, seq) != bindings.OK:
                     raise EngineError(f"no tree can be opened: {self.tree_limit_reason or 'the library refused'}")
                 self._open.add(seq)
-        arrays = (tokens.ctypes.data, parents.ctypes.data, seqs.ctypes.data)
-        start = perf_counter()
-        status = self.lib.llama_tree_decode(self.ctx, len(tokens), *arrays, None)
-        if status == bindings.OK:
+        token_array, parent_array, seq_array = _join(growths)
+        n = len(token_array)
+        self.generation += 1
+        arrays = (
+            token_array.ctypes.data,
+            parent_array.ctypes.data,
+            None if seq_array is None else seq_array.ctypes.data,
+        )
+        with logs.collect_errors() as errors:
+            start = perf_counter()
+            status = self.lib.llama_tree_decode(self.ctx, n, *arrays, None)
             L.llama_synchronize(self.ctx)
-        self.native_seconds += perf_counter() - start
-        if status != bindings.OK:
-            self._raise(status, len(tokens), [])
-
-    def _raise(self, status: int, n: int, errors: list[str]) -> None:
-        if status == bindings.FULL:
-            raise ContextLengthError(
-                f"no room for {n} more tokens: {sum(self._n_past)} of {self.n_ctx} cells of the context are taken",
-                "shorten the text or use a larger n_ctx",
-            )
-        if status == bindings.ABORTED:
-            raise EngineError("the evaluation was aborted")
+            self.native_seconds += perf_counter() - start
         if status == bindings.INVALID:
             raise UsageError(
                 f"{n} nodes were refused: a parent comes before its children, tokens are of the vocabulary, and a tree "
                 f"has at most {self.max_nodes} nodes"
             )
-        raise EngineError(f"llama.cpp failed to evaluate {n} tokens: {logs.reason(errors, f'status {status}')}")
+        if status != bindings.OK:
+            self._fail(status, n, errors)
+        return PatchedRows(self, n)
 
     def accept(self, path: Sequence[int], seq: int = 0) -> None:
-        nodes = np.asarray(path, dtype=np.int32)
+        nodes = np.array(path, dtype=np.int32)
         start = perf_counter()
         status = self.lib.llama_tree_accept(self.ctx, self._checked(seq), nodes.ctypes.data, len(nodes))
         self.native_seconds += perf_counter() - start
         if status != bindings.OK:
             self.drop(seq)
-            raise UsageError(f"{list(path)} is not a path of the open tree of sequence {seq}")
+            raise UsageError(f"nodes {list(path)} are not a path of the open tree of sequence {seq}")
         self._open.discard(seq)
         self._n_past[seq] += len(nodes)
 
@@ -272,19 +228,15 @@ class PatchedContext:
         self.lib.llama_tree_drop(self.ctx, self._checked(seq))
         self._open.discard(seq)
 
-    def trim(self, n: int, seq: int = 0) -> int:
-        self.drop(seq)
-        if 0 <= n < self._n_past[seq]:
-            with self._timed():
-                # a continuation looks n_swa - 1 tokens back; a sliding window may have let go of those
-                low = L.llama_memory_seq_pos_min(self._memory, seq)
-                whole = n == 0 or not self._n_swa or low <= max(0, n - self._n_swa + 1)
-                if not (whole and L.llama_memory_seq_rm(self._memory, seq, n, -1)):
-                    n = 0
-                    L.llama_memory_seq_rm(self._memory, seq, -1, -1)
-            self._n_past[seq] = n
-        return self._n_past[seq]
 
-    def close(self) -> None:
-        self.generation += 1
-        self._free()
+def _join(growths: Sequence[Growth]) -> tuple[IntArray, IntArray, IntArray | None]:
+    """Flat arrays of all nodes; None for the sequences when all nodes are of sequence 0."""
+    if len(growths) == 1:
+        tokens, parents, seq = growths[0]
+        seqs = None if seq == 0 else np.full(len(tokens), seq, dtype=np.int32)
+        return np.ascontiguousarray(tokens, dtype=np.int32), np.ascontiguousarray(parents, dtype=np.int32), seqs
+    return (
+        np.concatenate([np.asarray(tokens, dtype=np.int32) for tokens, _, _ in growths]),
+        np.concatenate([np.asarray(parents, dtype=np.int32) for _, parents, _ in growths]),
+        np.repeat([seq for *_, seq in growths], [len(tokens) for tokens, _, _ in growths]).astype(np.int32),
+    )

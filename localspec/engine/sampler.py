@@ -9,6 +9,7 @@ import re
 import secrets
 import weakref
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -43,14 +44,15 @@ class ChainSampler:
     A draw that the grammar rejects is repeated over the tokens that the grammar allows. All is a function of the
     parameters, the seed and the history, so a text does not depend on how its tokens were drafted.
 
-    `seed` is the seed in use. Raises `UsageError` for unusable parameters, a bad grammar or a bad schema. Not
-    thread-safe. A context manager; `close` frees the native samplers.
+    `seed` is the seed in use; `native_seconds` counts the time spent in the chain. Raises `UsageError` for unusable
+    parameters, a bad grammar or a bad schema. Not thread-safe. A context manager; `close` frees the native samplers.
     """
 
     def __init__(self, model: Model, params: SamplingParams) -> None:
         params.validate()
         self.params = params
         self.seed = _seed(params.seed)
+        self.native_seconds = 0.0
         self._model = model
         biases = self._biases()
         # With a grammar too, the first try needs no candidate array.
@@ -159,12 +161,14 @@ class ChainSampler:
         candidates["logit"] = logits
         array.data = candidates.ctypes.data_as(L.llama_token_data_p)
         array.size, array.selected, array.sorted = len(candidates), -1, False
+        begin = perf_counter()
         if constrained:
             L.llama_sampler_apply(self._grammar, ctypes.byref(array))
         L.llama_sampler_apply(self._head, ctypes.byref(array))
         if self.params.typical_p < 1.0:
             array.size = self._drop_impossible()
         L.llama_sampler_apply(self._tail, ctypes.byref(array))
+        self.native_seconds += perf_counter() - begin
         return int(array.data[array.selected].id)
 
     def _drop_impossible(self) -> int:

@@ -12,44 +12,43 @@ a context that never branched.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from time import perf_counter
+from collections.abc import Sequence
 
 import numpy as np
 from llama_cpp import llama_cpp as L
 
-from localspec.engine import logs
-from localspec.engine.base import FloatArray, IntArray, Progress
-from localspec.engine.host import Batch, HostRows, OpenTree, create_context
+from localspec.engine.base import FloatArray, IntArray
+from localspec.engine.context import NativeContext
+from localspec.engine.host import Batch, HostRows, OpenTree
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
-from localspec.errors import ContextLengthError, EngineError, UsageError
+from localspec.errors import EngineError, UsageError
 
 MAX_LEAVES = 64
 _MAX_IDS = 256  # LLAMA_MAX_SEQ of llama.cpp
 _MIN_LEAVES = 4
 
 
-class StockContext:
+class StockContext(NativeContext):
     """`base.TreeContext` on unpatched llama.cpp; see the module's text. Not thread-safe.
 
-    On recurrent and hybrid models `max_nodes` is 1, and `drop` and `trim` empty the sequence where the library cannot
-    step back: look at `n_past` afterwards.
+    With a `limit_reason`, and on recurrent and hybrid models, `max_nodes` is 1. On the latter `drop` and `trim` empty
+    the sequence where the library cannot step back: look at `n_past` afterwards.
     """
 
     mode = "stock"
 
-    def __init__(self, model: Model, params: ContextParams) -> None:
+    def __init__(self, model: Model, params: ContextParams, limit_reason: str | None = None) -> None:
         if params.n_seq_max > _MAX_IDS // _MIN_LEAVES:
             raise UsageError(
                 f"n_seq_max is {params.n_seq_max}; stock mode holds at most {_MAX_IDS // _MIN_LEAVES} sequences"
             )
-        linear = model.is_recurrent or model.is_hybrid
-        n_leaves = 1 if linear else min(MAX_LEAVES, _MAX_IDS // params.n_seq_max)
+        if limit_reason is None and (model.is_recurrent or model.is_hybrid):
+            kind = "recurrent" if model.is_recurrent else "hybrid"
+            limit_reason = f"{model.arch} is a {kind} model: its state cannot branch"
+        n_leaves = min(MAX_LEAVES, _MAX_IDS // params.n_seq_max) if limit_reason is None else 1
         n_ids = n_leaves * params.n_seq_max
-        self.ctx = create_context(
+        super().__init__(
             model,
             params,
             n_batch=max(params.n_batch, n_ids),
@@ -58,20 +57,9 @@ class StockContext:
             kv_unified=True,  # leaves share the cells of their path
             swa_full=True,  # a cell with several ids is never reused, so a window-sized cache would fill up
         )
-        self._free = weakref.finalize(self, L.llama_free, self.ctx)
-        self._memory = L.llama_get_memory(self.ctx)
-        self._model = model
         self._with_hidden = params.hidden
-        self.n_vocab = model.n_vocab
-        self.n_seq_max = params.n_seq_max
-        self.n_ctx = int(L.llama_n_ctx(self.ctx))
-        self._n_ubatch = int(L.llama_n_ubatch(self.ctx))
-        self.native_seconds = 0.0
         self.max_nodes = n_leaves
-        self.tree_limit_reason: str | None = "unpatched llama.cpp needs one of its sequence ids for every leaf"
-        if linear:
-            kind = "recurrent" if model.is_recurrent else "hybrid"
-            self.tree_limit_reason = f"{model.arch} is a {kind} model: its state cannot branch"
+        self.tree_limit_reason = limit_reason or "unpatched llama.cpp needs one of its sequence ids for every leaf"
         extra = n_leaves - 1
         self._own_ids = [
             [seq, *range(self.n_seq_max + seq * extra, self.n_seq_max + (seq + 1) * extra)]
@@ -80,41 +68,10 @@ class StockContext:
         #: how many tokens of the chain an id other than a primary one carries
         self._synced = [0] * n_ids
         self._trees: list[OpenTree | None] = [None] * self.n_seq_max
-        self._n_past = [0] * self.n_seq_max
-        self._batch = Batch(self._n_ubatch, self.max_nodes, n_leaves)
-        self._generation = 0
+        self._batch = Batch(self.n_ubatch, self.max_nodes, n_leaves)
 
-    def n_past(self, seq: int = 0) -> int:
-        return self._n_past[self._checked(seq)]
-
-    def _checked(self, seq: int) -> int:
-        if not self._free.alive:
-            raise EngineError("this context is closed")
-        if not 0 <= seq < self.n_seq_max:
-            raise UsageError(f"sequence {seq} does not exist; this context has {self.n_seq_max}")
-        return seq
-
-    def prefill(self, tokens: Sequence[int], seq: int = 0, progress: Progress | None = None) -> int:
-        if self._trees[self._checked(seq)] is not None:
-            raise EngineError(f"sequence {seq} has an open tree: accept or drop it before a prefill")
-        array = np.asarray(tokens, dtype=np.int32)
-        free = self.n_ctx - sum(self._n_past)
-        if len(array) > free:
-            raise ContextLengthError(
-                f"{len(array)} tokens do not fit: {free} of {self.n_ctx} cells of the context are free",
-                "shorten the prompt or use a larger n_ctx",
-            )
-        done = 0
-        # One physical batch at a time: just as fast, and `progress` gets a say more often.
-        while done < len(array):
-            chunk = array[done : done + self._n_ubatch]
-            self._batch.fill_chain(chunk, self._n_past[seq], seq, outputs=False)
-            self._evaluate(seq, hidden=False)  # hidden states would make every token of the prompt an output
-            self._n_past[seq] += len(chunk)
-            done += len(chunk)
-            if progress is not None and not progress(done):
-                break
-        return done
+    def _has_tree(self, seq: int) -> bool:
+        return self._trees[seq] is not None
 
     def decode(self, tokens: Sequence[int] | IntArray, parents: Sequence[int] | IntArray, seq: int = 0) -> HostRows:
         tree = self._trees[self._checked(seq)] or OpenTree()
@@ -135,7 +92,15 @@ class StockContext:
         with self._timed():
             ids = self._assign(tree, parent_list, seq)
         self._batch.fill_nodes(token_array, [self._n_past[seq] + depth for depth in tree.depths[n_old:]], ids)
-        self._evaluate(seq, self._with_hidden)
+        if not self._with_hidden:
+            self._evaluate(seq)
+            return self._rows(len(token_array))
+        # only here: with embeddings on, every token of a prompt would become an output
+        L.llama_set_embeddings(self.ctx, True)
+        try:
+            self._evaluate(seq)
+        finally:
+            L.llama_set_embeddings(self.ctx, False)
         return self._rows(len(token_array))
 
     def _assign(self, tree: OpenTree, parents: list[int], seq: int) -> list[list[int]]:
@@ -180,7 +145,7 @@ class StockContext:
         return native_id
 
     def _sync(self, native_id: int, seq: int) -> None:
-        if self._model.n_swa and self._synced[native_id]:
+        if self.n_swa and self._synced[native_id]:
             # A sliding window may have let go of cells of one id only, and ids that share a node must agree.
             first = L.llama_memory_seq_pos_min(self._memory, native_id)
             if first != L.llama_memory_seq_pos_min(self._memory, seq):
@@ -190,37 +155,16 @@ class StockContext:
             L.llama_memory_seq_cp(self._memory, seq, native_id, self._synced[native_id], self._n_past[seq])
             self._synced[native_id] = self._n_past[seq]
 
-    def _evaluate(self, seq: int, hidden: bool) -> None:
-        """Decode the batch; on failure the sequence is a plain chain of `n_past` tokens again."""
-        self._generation += 1
-        with logs.collect_errors() as errors, self._timed():
-            if self._with_hidden:
-                L.llama_set_embeddings(self.ctx, hidden)
-            status = L.llama_decode(self.ctx, self._batch.native)
-            L.llama_synchronize(self.ctx)
-        if status == 0:
-            return
-        n = self._batch.native.n_tokens
-        self._rewind(seq, self._n_past[seq])
-        if status == 1:
-            raise ContextLengthError(
-                f"no room for {n} more tokens: {sum(self._n_past)} of {self.n_ctx} cells of the context are taken",
-                "shorten the text or use a larger n_ctx",
-            )
-        if status == 2:
-            raise EngineError("the evaluation was aborted")
-        raise EngineError(f"llama.cpp failed to evaluate {n} tokens: {logs.reason(errors, f'status {status}')}")
-
     def _rows(self, n: int) -> HostRows:
-        generation = self._generation
+        generation = self.generation
         logits = np.ctypeslib.as_array(L.llama_get_logits_ith(self.ctx, 0), (n, self.n_vocab))
 
         def read_hidden(i: int) -> FloatArray:
             if not self._with_hidden:
                 raise EngineError("hidden states were not asked for", "set ContextParams.hidden")
-            return np.ctypeslib.as_array(L.llama_get_embeddings_ith(self.ctx, i), (self._model.n_embd,)).copy()
+            return np.ctypeslib.as_array(L.llama_get_embeddings_ith(self.ctx, i), (self.n_embd,)).copy()
 
-        return HostRows(logits, read_hidden, lambda: generation == self._generation)
+        return HostRows(logits, read_hidden, lambda: generation == self.generation)
 
     def accept(self, path: Sequence[int], seq: int = 0) -> None:
         tree = self._trees[self._checked(seq)]
@@ -253,20 +197,9 @@ class StockContext:
         if self._trees[self._checked(seq)] is not None:
             self._rewind(seq, self._n_past[seq])
 
-    def trim(self, n: int, seq: int = 0) -> int:
-        self.drop(seq)
-        if 0 <= n < self._n_past[seq]:
-            self._rewind(seq, n)
-        return self._n_past[seq]
-
     def _rewind(self, seq: int, n: int) -> None:
-        """Close the tree and cut the chain to `n` tokens, or to none where the library cannot stop there."""
-        with self._timed():
-            if not (self._remove(seq, n) and self._window_kept(seq, n)):
-                n = 0
-                self._remove(seq, 0)
+        super()._rewind(seq, n)
         self._trees[seq] = None
-        self._n_past[seq] = n
 
     def _remove(self, seq: int, start: int) -> bool:
         """Remove everything of the sequence from position `start` on; False when the library cannot."""
@@ -277,20 +210,3 @@ class StockContext:
                 L.llama_memory_seq_rm(self._memory, native_id, start, -1)
                 self._synced[native_id] = min(self._synced[native_id], start)
         return removed
-
-    def _window_kept(self, seq: int, n: int) -> bool:
-        """Whether the cells that a token at position `n` looks back at are still there."""
-        n_swa = self._model.n_swa
-        return not n_swa or n == 0 or L.llama_memory_seq_pos_min(self._memory, seq) <= max(0, n - n_swa + 1)
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        begin = perf_counter()
-        try:
-            yield
-        finally:
-            self.native_seconds += perf_counter() - begin
-
-    def close(self) -> None:
-        self._generation += 1
-        self._free()

@@ -17,6 +17,9 @@ from localspec.tree import Tree
 class Sampler(Protocol):
     """The target's own sampler chain, with the history of the text so far."""
 
+    #: seconds spent inside the native library since creation
+    native_seconds: float
+
     def sample(self, rows: Rows, i: int) -> int:
         """Draw one token from row `i`, given the history. One draw a call; the history does not change."""
         ...

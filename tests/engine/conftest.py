@@ -13,7 +13,8 @@ import pytest
 from llama_cpp import llama_cpp as L
 
 from localspec.engine.base import FloatArray, TreeContext
-from localspec.engine.model import Model, _patched_module
+from localspec.engine import bindings
+from localspec.engine.model import Model
 from localspec.engine.params import CACHE_TYPES, ContextParams
 from localspec.paths import cache_dir
 from tests.tiny_models import write_tiny
@@ -44,7 +45,7 @@ def model() -> Iterator[Model]:
 
 @pytest.fixture(params=["stock", "patched"])
 def mode(request: pytest.FixtureRequest) -> str:
-    if request.param == "patched" and _patched_module() is None:
+    if request.param == "patched" and bindings.library() is None:
         pytest.skip("llama-cpp-python is not patched: pip install ./ggml_patches")
     return str(request.param)
 

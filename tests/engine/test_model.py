@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from localspec.engine import logs
-from localspec.engine.model import Model, _patched_module
+from localspec.engine import bindings
+from localspec.engine.model import Model
 from localspec.engine.params import ContextParams, default_threads
 from localspec.errors import EngineError, ModelError, ModelNotFoundError, UsageError
 from tests.engine.conftest import MakeContext
@@ -188,7 +189,7 @@ def test_context_length_defaults_to_the_models_up_to_a_limit(tiny: dict[str, Mod
 
 
 def test_patched_mode_is_not_silently_replaced(tiny: dict[str, Model]) -> None:
-    if _patched_module() is not None:
+    if bindings.library() is not None:
         pytest.skip("the patches are installed")
     with pytest.raises(EngineError, match="patches"):
         tiny["llama"].new_context(ContextParams(mode="patched"))

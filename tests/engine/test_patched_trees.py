@@ -191,12 +191,7 @@ def test_a_sliding_window_keeps_what_the_root_needs(models):
 
 def made_with(model, params, **settings):
     """A context made by the product's own code, with a few native settings more."""
-    original = patched.create_context
-    patched.create_context = lambda *args, **ours: original(*args, **{**ours, **settings})
-    try:
-        return PatchedContext(model, params)
-    finally:
-        patched.create_context = original
+    return PatchedContext(model, params, **settings)
 
 
 # one cache for all sequences interleaves their cells, so sums run in another order; with a cache each they do not

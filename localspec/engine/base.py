@@ -21,6 +21,9 @@ Progress = Callable[[int], bool]
 
 MAX_TOP_K = 16
 
+#: the native `llama_token_data`
+CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+
 
 class Rows(Protocol):
     """Results of one `decode`, one row a node in the order given there. Valid until the next `decode`.
@@ -48,6 +51,10 @@ class Rows(Protocol):
 
     def logits(self, i: int) -> FloatArray:
         """The whole row, float32 [n_vocab]. A view: copy it to keep it."""
+        ...
+
+    def candidates(self, i: int, out: npt.NDArray[np.void]) -> None:
+        """Fill `out`, records (id, logit, p) of `CANDIDATE` [n_vocab], from row `i`: ids in order, p 0."""
         ...
 
     def hidden(self, i: int) -> FloatArray:

@@ -33,6 +33,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_tree_accept": (_i32, [_ctx, _i32, _array, _i32]),
     "llama_tree_drop": (None, [_ctx, _i32]),
     "llama_tree_logits": (_f32_p, [_ctx, _i32]),
+    "llama_tree_candidates": (_i32, [_ctx, _i32, _array]),
     "llama_tree_hidden": (_f32_p, [_ctx, _i32]),
     "llama_tree_stats": (_i32, [_ctx, _i32, _array, _i32, _array, _array, _array, _array]),
     "llama_tree_cells": (_i32, [_ctx, _i32, _array, _i32]),

@@ -82,6 +82,11 @@ class HostRows:
             raise EngineError(f"row {i} of {len(self)} does not exist")
         return self._logits[i]
 
+    def candidates(self, i: int, out: npt.NDArray[np.void]) -> None:
+        out["id"] = np.arange(len(out), dtype=np.int32)
+        out["logit"] = self.logits(i)
+        out["p"] = 0.0
+
     def hidden(self, i: int) -> FloatArray:
         self.logits(i)  # the same checks
         return self._hidden(i)

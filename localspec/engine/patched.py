@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from llama_cpp import llama_cpp as L
 
 from localspec.engine import bindings, logs
@@ -117,6 +118,14 @@ class PatchedRows:
         if not row:
             raise EngineError(f"row {i} has no logits")
         return np.ctypeslib.as_array(row, (self._context.n_vocab,))
+
+    def candidates(self, i: int, out: npt.NDArray[np.void]) -> None:
+        self._check(i)
+        start = perf_counter()
+        status = self._context.lib.llama_tree_candidates(self._context.ctx, i, out.ctypes.data)
+        self._context.native_seconds += perf_counter() - start
+        if status != bindings.OK:
+            raise EngineError(f"row {i} has no logits")
 
     def hidden(self, i: int) -> FloatArray:
         self._check(i)

@@ -16,13 +16,10 @@ import numpy as np
 from llama_cpp import llama_cpp as L
 
 from localspec.engine import logs
-from localspec.engine.base import FloatArray, Rows
+from localspec.engine.base import CANDIDATE, Rows
 from localspec.engine.model import Model
 from localspec.engine.params import SamplingParams
 from localspec.errors import EngineError, UsageError
-
-#: the native `llama_token_data`
-CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 # llama.cpp reads this seed as "pick one yourself", which could not be repeated.
 _RANDOM_SEED = 0xFFFFFFFF
@@ -64,9 +61,9 @@ class ChainSampler:
         self._head = self._build_head(biases)
         self._tail = self._build_tail()
         self._free = weakref.finalize(self, _free_samplers, self._head, self._tail, self._grammar)
-        self._ids = np.arange(model.n_vocab, dtype=np.int32)
         self._candidates = np.zeros(model.n_vocab, dtype=CANDIDATE)
         self._array = L.llama_token_data_array()
+        self._array.data = self._candidates.ctypes.data_as(L.llama_token_data_p)
         self._single = L.llama_token_data()
 
     def _build_head(self, biases: dict[int, float]) -> Any:
@@ -121,10 +118,10 @@ class ChainSampler:
 
         Raises `EngineError` when no token continues the grammar.
         """
-        token = rows.argmax(i) if self._argmax else self._draw(rows.logits(i), constrained=False)
+        token = rows.argmax(i) if self._argmax else self._draw(rows, i, constrained=False)
         if self.permits(token):
             return token
-        token = self._draw(rows.logits(i), constrained=True)
+        token = self._draw(rows, i, constrained=True)
         if not self.permits(token):
             raise EngineError("the grammar leaves no token to go on with", "check the grammar and logit_bias")
         return token
@@ -155,11 +152,9 @@ class ChainSampler:
             self._checked = None
         L.llama_sampler_accept(self._head, token)
 
-    def _draw(self, logits: FloatArray, constrained: bool) -> int:
+    def _draw(self, rows: Rows, i: int, constrained: bool) -> int:
         candidates, array = self._candidates, self._array
-        candidates["id"] = self._ids  # the samplers sort in place
-        candidates["logit"] = logits
-        array.data = candidates.ctypes.data_as(L.llama_token_data_p)
+        rows.candidates(i, candidates)  # afresh: the samplers sort in place
         array.size, array.selected, array.sorted = len(candidates), -1, False
         begin = perf_counter()
         if constrained:

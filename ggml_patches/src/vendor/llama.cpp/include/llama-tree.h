@@ -74,6 +74,9 @@ LLAMA_API void llama_tree_drop(struct llama_context * ctx, llama_seq_id seq);
 // logits of one node, [n_vocab]; NULL if it has none. nothing is copied when the logits are in host memory
 LLAMA_API const float * llama_tree_logits(struct llama_context * ctx, int32_t i);
 
+// fill the [n_vocab] candidates of a sampler chain from the logits of one node: ids in order, p = 0
+LLAMA_API int32_t llama_tree_candidates(struct llama_context * ctx, int32_t i, llama_token_data * candidates);
+
 // hidden state after the final norm, [n_embd_out]; NULL if there is none
 LLAMA_API const float * llama_tree_hidden(struct llama_context * ctx, int32_t i);
 

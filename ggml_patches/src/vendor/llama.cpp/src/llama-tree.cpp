@@ -223,6 +223,20 @@ const float * llama_tree_logits(llama_context * ctx, int32_t i) {
     return ctx->get_tree_logits_ith(i);
 }
 
+int32_t llama_tree_candidates(llama_context * ctx, int32_t i, llama_token_data * candidates) {
+    const float * row = ctx->get_tree_logits_ith(i);
+    if (!row) {
+        return LLAMA_TREE_INVALID;
+    }
+
+    const int32_t n_vocab = ctx->get_model().vocab.n_tokens();
+    for (llama_token id = 0; id < n_vocab; ++id) {
+        candidates[id] = { id, row[id], 0.0f };
+    }
+
+    return LLAMA_TREE_OK;
+}
+
 const float * llama_tree_hidden(llama_context * ctx, int32_t i) {
     return ctx->get_tree_hidden_ith(i);
 }

@@ -82,7 +82,7 @@ LLAMA_API const float * llama_tree_hidden(struct llama_context * ctx, int32_t i)
 
 // top-k ids and logits (largest first, ties by smaller id), logsumexp and entropy (nats) of n nodes
 //   ids, logits   [n*k], 0 <= k <= LLAMA_TREE_MAX_TOP_K
-//   lse, entropy  [n], both NULL: not computed
+//   lse, entropy  [n], or both NULL: not computed
 // returns LLAMA_TREE_INVALID if a node has no logits
 LLAMA_API int32_t llama_tree_stats(
         struct llama_context * ctx,

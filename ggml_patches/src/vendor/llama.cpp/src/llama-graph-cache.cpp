@@ -2,6 +2,9 @@
 
 #include "ggml-backend.h"
 
+// each entry also holds some MiB of host memory for the graph and its scheduler
+static constexpr int32_t max_entries = 48;
+
 llama_graph_cache::entry * llama_graph_cache::find(const key & k) {
     for (auto it = entries.begin(); it != entries.end(); ++it) {
         if (it->k == k) {
@@ -27,7 +30,7 @@ void llama_graph_cache::trim(size_t max_bytes, const std::vector<ggml_backend_t>
         for (auto * backend : backends) {
             n_bytes += ggml_backend_sched_get_buffer_size(it->state.sched.get(), backend);
         }
-        it = n_bytes > max_bytes && n_kept >= 2 ? entries.erase(it) : std::next(it);
+        it = n_kept >= 2 && (n_bytes > max_bytes || n_kept >= max_entries) ? entries.erase(it) : std::next(it);
         n_kept++;
     }
 }

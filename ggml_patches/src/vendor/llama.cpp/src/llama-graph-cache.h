@@ -12,6 +12,7 @@
 // a compute graph lives as long as the scheduler that allocated it is not reset, and a scheduler holds one graph. a
 // context that alternates between a few batch sizes, as speculative decoding does, would rebuild on every change of
 // size. so keep one scheduler, with its graphs, per size
+// note: a cache with one stream per sequence still rebuilds when the sequences of a batch change
 
 // what a context needs to run a graph again
 struct llama_graph_state {
@@ -41,7 +42,8 @@ public:
 
     entry * insert(const key & k, ggml_backend_sched_ptr sched);
 
-    // drop the least recently used entries until the compute buffers take at most max_bytes; keeps the two latest
+    // drop the least recently used entries until few enough are left and their compute buffers take at most max_bytes;
+    // keeps the two latest
     void trim(size_t max_bytes, const std::vector<ggml_backend_t> & backends);
 
     void clear() { entries.clear(); }

@@ -5,6 +5,7 @@
 #include <bitset>
 #include <cstdint>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #define LLAMA_KV_TREE_MAX_NODES 256

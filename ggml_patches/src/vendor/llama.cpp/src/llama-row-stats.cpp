@@ -6,7 +6,7 @@
 
 // libllama is built for the baseline instruction set. these loops are the hot part of a verification step on the host
 // (a vocabulary has 10^5 entries), so let the compiler emit wider versions and choose at load time where it can
-#if defined(__linux__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__GLIBC__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #    define LLAMA_ROW_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
 #else
 #    define LLAMA_ROW_CLONES
@@ -70,8 +70,8 @@ void llama_row_top_k(const float * row, int32_t n, int32_t k, llama_token * ids,
 static inline float exp_neg(float x) {
     x = x < -87.0f ? -87.0f : x;
 
-    const float magic = 12582912.0f; // 1.5 * 2^23: adding it rounds to the nearest integer
-    const float kf    = (x * 1.44269504f + magic) - magic;
+    const int32_t k  = (int32_t) (x * 1.44269504f - 0.5f); // x <= 0: truncation rounds to the nearest
+    const float   kf = (float) k;
 
     const float r = (x - kf * 0.693359375f) + kf * 2.12194440e-4f;
 
@@ -83,7 +83,7 @@ static inline float exp_neg(float x) {
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
 
-    const int32_t bits = ((int32_t) kf + 127) << 23;
+    const int32_t bits = (k + 127) << 23;
     float scale;
     std::memcpy(&scale, &bits, sizeof(scale));
 

@@ -8,6 +8,7 @@
 #include "llama-row-stats.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <vector>
 
@@ -37,6 +38,12 @@ const char * llama_tree_unsupported(const llama_context * ctx) {
     }
     if (!get_trees(ctx)) {
         return "the cache of this context is shared with another context or of a kind that cannot hold trees";
+    }
+    if (ctx->get_cparams().ctx_type != LLAMA_CONTEXT_TYPE_DEFAULT || ctx->get_cparams().training) {
+        return "the context is made for drafting heads or for training";
+    }
+    if (ctx->has_backend_samplers()) {
+        return "backend samplers are attached to the context";
     }
     if (!ctx->get_causal_attn()) {
         return "attention is not causal";
@@ -111,9 +118,17 @@ int32_t llama_tree_decode(
         const int8_t * outputs) {
     auto * trees = get_trees(ctx);
 
-    if (!trees || n <= 0 || (uint32_t) n > ctx->n_batch() || (uint32_t) n > ctx->get_cparams().n_outputs_max) {
-        LLAMA_LOG_ERROR("%s: %d nodes in one call: not in [1, min(n_batch = %u, n_outputs_max = %u)], or no tree is open\n",
-                __func__, n, ctx->n_batch(), ctx->get_cparams().n_outputs_max);
+    // things may have changed since the tree was opened
+    if (const char * reason = llama_tree_unsupported(ctx)) {
+        LLAMA_LOG_ERROR("%s: %s\n", __func__, reason);
+        return LLAMA_TREE_UNSUPPORTED;
+    }
+
+    const int32_t n_out = outputs ? (int32_t) std::count_if(outputs, outputs + std::max(n, 0), [](int8_t o) { return o != 0; }) : n;
+
+    if (n <= 0 || (uint32_t) n > ctx->n_batch() || (uint32_t) n_out > ctx->get_cparams().n_outputs_max) {
+        LLAMA_LOG_ERROR("%s: %d nodes with %d outputs in one call: at least 1 and at most n_batch = %u, n_outputs_max = %u\n",
+                __func__, n, n_out, ctx->n_batch(), ctx->get_cparams().n_outputs_max);
         return LLAMA_TREE_INVALID;
     }
 
@@ -168,7 +183,13 @@ int32_t llama_tree_decode(
     };
 
     trees->stage(std::move(nodes));
-    const int ret = ctx->decode(batch);
+    int ret;
+    try {
+        ret = ctx->decode(batch);
+    } catch (const std::exception & err) {
+        LLAMA_LOG_ERROR("%s: %s\n", __func__, err.what());
+        ret = LLAMA_TREE_FAILED;
+    }
     trees->unstage();
 
     switch (ret) {
@@ -246,8 +267,8 @@ int32_t llama_tree_stats(
         float * entropy) {
     const int32_t n_vocab = ctx->get_model().vocab.n_tokens();
 
-    if (k < 0 || k > std::min(LLAMA_TREE_MAX_TOP_K, n_vocab)) {
-        LLAMA_LOG_ERROR("%s: k = %d is not in [0, %d]\n", __func__, k, LLAMA_TREE_MAX_TOP_K);
+    if (k < 0 || k > std::min(LLAMA_TREE_MAX_TOP_K, n_vocab) || !lse != !entropy) {
+        LLAMA_LOG_ERROR("%s: k = %d is not in [0, %d], or only one of lse and entropy is given\n", __func__, k, LLAMA_TREE_MAX_TOP_K);
         return LLAMA_TREE_INVALID;
     }
 
@@ -267,7 +288,7 @@ int32_t llama_tree_stats(
             llama_row_top_k(row, n_vocab, 1, &id_max, &max);
         }
 
-        if (lse && entropy) {
+        if (lse) {
             llama_row_lse(row, n_vocab, max, lse + i, entropy + i);
         }
     }
@@ -282,7 +303,7 @@ int32_t llama_tree_cells(const llama_context * ctx, llama_seq_id seq, int32_t * 
     }
 
     const auto found = memory->tree_seq_cells(seq);
-    std::copy_n(found.begin(), std::min<size_t>(n, found.size()), cells);
+    std::copy_n(found.begin(), std::min<size_t>(std::max(n, 0), found.size()), cells);
 
     return (int32_t) found.size();
 }

@@ -164,6 +164,11 @@ class TopologyBank:
         return fitting[-1] if fitting else self.topologies[0]
 
 
+# made once: a plain step makes a tree as well
+_LONE_ROOT = Topology.chain(1)
+_CERTAIN = _frozen(np.ones(1, dtype=np.float32))
+
+
 @dataclass(frozen=True)
 class Tree:
     """A shape with a token at every node.
@@ -179,7 +184,7 @@ class Tree:
     @classmethod
     def root(cls, token: int) -> Tree:
         """The tree of plain decoding: the last token alone."""
-        return cls(Topology.chain(1), np.array([token], dtype=np.int32), np.ones(1, dtype=np.float32))
+        return cls(_LONE_ROOT, np.array((token,), dtype=np.int32), _CERTAIN)
 
     def __len__(self) -> int:
         return len(self.topology)

@@ -1,9 +1,11 @@
 """Tiny models with random weights, written as GGUF: every kind of cache without a download.
 
 `write_tiny(path, kind)` with kind
-  "llama"   full attention (3 layers, 4 heads, 2 K/V heads)
-  "gemma3"  sliding window of 64 in 5 of 6 layers (iSWA)
-  "mamba"   recurrent
+  "llama"    full attention (3 layers, 4 heads, 2 K/V heads)
+  "gemma3"   sliding window of 64 in 5 of 6 layers (iSWA)
+  "mamba"    recurrent
+  "lfm2"     hybrid: attention between two short convolutions
+  "qwen2vl"  full attention with positions in several dimensions (M-RoPE)
 
 Matrices are Q4_1 where they can be: the stock CPU kernels give the same row for every batch size with it. With
 `quantised=False` they are F32, so that a difference in the last bit stays one instead of flipping a rounding. The
@@ -18,6 +20,8 @@ import gguf
 import numpy as np
 
 N_EMBD, N_HEAD, N_HEAD_KV, D_HEAD, N_FF, N_SWA, N_CTX_TRAIN = 128, 4, 2, 32, 256, 64, 4096
+N_CONV = 3  # width of the short convolutions
+N_LAYER = {"llama": 3, "gemma3": 6, "mamba": 2, "lfm2": 3, "qwen2vl": 2}
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 WORDS = [" the", " a", " of", " tree", " node", " token", "\n", "ing", "er", " and"]
 TOKENS = SPECIAL + [f"<0x{byte:02X}>" for byte in range(256)] + [word.replace(" ", "\u2581") for word in WORDS]
@@ -63,17 +67,28 @@ def _vocabulary(writer: gguf.GGUFWriter) -> None:
     writer.add_add_space_prefix(False)
 
 
-def _attention_block(weights: _Weights, i: int, gemma: bool) -> None:
+def _attention(weights: _Weights, i: int) -> None:
     weights.vector(f"blk.{i}.attn_norm.weight", N_EMBD)
     weights.matrix(f"blk.{i}.attn_q.weight", N_HEAD * D_HEAD, N_EMBD, 2.0)
     weights.matrix(f"blk.{i}.attn_k.weight", N_HEAD_KV * D_HEAD, N_EMBD, 2.0)
     weights.matrix(f"blk.{i}.attn_v.weight", N_HEAD_KV * D_HEAD, N_EMBD)
     weights.matrix(f"blk.{i}.attn_output.weight", N_EMBD, N_HEAD * D_HEAD)
+
+
+def _feed_forward(weights: _Weights, i: int) -> None:
     weights.vector(f"blk.{i}.ffn_norm.weight", N_EMBD)
     weights.matrix(f"blk.{i}.ffn_gate.weight", N_FF, N_EMBD)
     weights.matrix(f"blk.{i}.ffn_up.weight", N_FF, N_EMBD)
     weights.matrix(f"blk.{i}.ffn_down.weight", N_EMBD, N_FF)
-    if gemma:
+
+
+def _attention_block(weights: _Weights, i: int, kind: str) -> None:
+    _attention(weights, i)
+    _feed_forward(weights, i)
+    if kind == "qwen2vl":
+        for name, size in (("attn_q", N_HEAD * D_HEAD), ("attn_k", N_HEAD_KV * D_HEAD), ("attn_v", N_HEAD_KV * D_HEAD)):
+            weights.vector(f"blk.{i}.{name}.bias", size, centre=0.0)
+    elif kind == "gemma3":
         for name, size in (
             ("attn_q_norm", D_HEAD),
             ("attn_k_norm", D_HEAD),
@@ -81,6 +96,24 @@ def _attention_block(weights: _Weights, i: int, gemma: bool) -> None:
             ("post_ffw_norm", N_EMBD),
         ):
             weights.vector(f"blk.{i}.{name}.weight", size)
+
+
+def _lfm2_block(weights: _Weights, i: int) -> None:
+    if _is_attention(i):
+        _attention(weights, i)
+        weights.vector(f"blk.{i}.attn_q_norm.weight", D_HEAD)
+        weights.vector(f"blk.{i}.attn_k_norm.weight", D_HEAD)
+    else:
+        weights.vector(f"blk.{i}.attn_norm.weight", N_EMBD)
+        weights.vector(f"blk.{i}.shortconv.conv.weight", N_EMBD, N_CONV, scale=0.5, centre=0.0)
+        weights.matrix(f"blk.{i}.shortconv.in_proj.weight", 3 * N_EMBD, N_EMBD)
+        weights.matrix(f"blk.{i}.shortconv.out_proj.weight", N_EMBD, N_EMBD)
+    _feed_forward(weights, i)
+
+
+def _is_attention(i: int) -> bool:
+    """Whether layer `i` of the hybrid model is one with K/V rows."""
+    return i % 2 == 1
 
 
 def _mamba_block(weights: _Weights, i: int) -> None:
@@ -97,10 +130,37 @@ def _mamba_block(weights: _Weights, i: int) -> None:
     weights.matrix(f"blk.{i}.ssm_out.weight", N_EMBD, d_inner)
 
 
+def _mamba_facts(writer: gguf.GGUFWriter) -> None:
+    writer.add_feed_forward_length(0)
+    writer.add_head_count(0)
+    writer.add_ssm_conv_kernel(4)
+    writer.add_ssm_inner_size(2 * N_EMBD)
+    writer.add_ssm_state_size(16)
+    writer.add_ssm_time_step_rank(8)
+
+
+def _attention_facts(writer: gguf.GGUFWriter, kind: str) -> None:
+    writer.add_feed_forward_length(N_FF)
+    writer.add_head_count(N_HEAD)
+    writer.add_key_length(D_HEAD)
+    writer.add_value_length(D_HEAD)
+    writer.add_rope_dimension_count(D_HEAD)
+    writer.add_rope_freq_base(10000.0)
+    if kind == "lfm2":
+        writer.add_head_count_kv([N_HEAD_KV if _is_attention(i) else 0 for i in range(N_LAYER[kind])])
+        writer.add_shortconv_l_cache(N_CONV)
+    else:
+        writer.add_head_count_kv(N_HEAD_KV)
+    if kind == "gemma3":
+        writer.add_sliding_window(N_SWA)
+    if kind == "qwen2vl":
+        writer.add_rope_dimension_sections([4, 6, 6, 0])
+
+
 def write_tiny(path: Path, kind: str = "llama", seed: int = 1, quantised: bool = True) -> Path:
     """Write the model and return `path`."""
     writer = gguf.GGUFWriter(path, kind)
-    n_layer = {"llama": 3, "gemma3": 6, "mamba": 2}[kind]
+    n_layer = N_LAYER[kind]
     writer.add_name(f"tiny-{kind}")
     writer.add_block_count(n_layer)
     writer.add_context_length(N_CTX_TRAIN)
@@ -108,22 +168,9 @@ def write_tiny(path: Path, kind: str = "llama", seed: int = 1, quantised: bool =
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(N_VOCAB)
     if kind == "mamba":
-        writer.add_feed_forward_length(0)
-        writer.add_head_count(0)
-        writer.add_ssm_conv_kernel(4)
-        writer.add_ssm_inner_size(2 * N_EMBD)
-        writer.add_ssm_state_size(16)
-        writer.add_ssm_time_step_rank(8)
+        _mamba_facts(writer)
     else:
-        writer.add_feed_forward_length(N_FF)
-        writer.add_head_count(N_HEAD)
-        writer.add_head_count_kv(N_HEAD_KV)
-        writer.add_key_length(D_HEAD)
-        writer.add_value_length(D_HEAD)
-        writer.add_rope_dimension_count(D_HEAD)
-        writer.add_rope_freq_base(10000.0)
-    if kind == "gemma3":
-        writer.add_sliding_window(N_SWA)
+        _attention_facts(writer, kind)
     _vocabulary(writer)
 
     weights = _Weights(writer, seed, quantised)
@@ -131,9 +178,12 @@ def write_tiny(path: Path, kind: str = "llama", seed: int = 1, quantised: bool =
     for i in range(n_layer):
         if kind == "mamba":
             _mamba_block(weights, i)
+        elif kind == "lfm2":
+            _lfm2_block(weights, i)
         else:
-            _attention_block(weights, i, gemma=kind == "gemma3")
-    weights.vector("output_norm.weight", N_EMBD)
+            _attention_block(weights, i, kind)
+    # llama.cpp knows the last norm of LFM2 by the name that its first files had
+    weights.vector("token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight", N_EMBD)
     weights.matrix("output.weight", N_VOCAB, N_EMBD, gain=3.0)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

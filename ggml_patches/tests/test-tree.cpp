@@ -2,7 +2,8 @@
 //
 // usage: test-tree model.gguf
 //
-// rows are compared bit by bit: the model must have weights whose CPU kernels give the same row for every batch size
+// rows are compared bit by bit: the model must have weights whose CPU kernels give the same row for every batch size, at
+// least two heads, and a context of at least 1024 tokens
 
 #include "check.h"
 
@@ -45,15 +46,15 @@ struct fixture {
     llama_model * model;
     int32_t       n_vocab;
 
-    llama_context * make(uint32_t n_seq_max = 1) const {
+    llama_context * make(uint32_t n_seq_max = 1, uint32_t n_ctx = 256, int32_t n_threads = 1) const {
         auto params = llama_context_default_params();
-        params.n_ctx           = 256;
+        params.n_ctx           = n_ctx;
         params.n_batch         = 256;
         params.n_ubatch        = 64;
         params.n_seq_max       = n_seq_max;
         params.kv_unified      = true;
-        params.n_threads       = 2;
-        params.n_threads_batch = 2;
+        params.n_threads       = n_threads;
+        params.n_threads_batch = n_threads;
         params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
         auto * ctx = llama_init_from_model(model, params);
         CHECK(ctx);
@@ -124,6 +125,43 @@ static void test_random_trees(const fixture & f) {
         }
         llama_free(ctx);
     }
+}
+
+// from 512 cells on, stock flash attention gives a single row another rounding than 2 to 63 rows. the patched one must not, as
+// long as the model has as many heads as there are threads
+static void test_long_context(const fixture & f, int32_t n_threads) {
+    auto * ctx   = f.make(1, 1024, n_threads);
+    auto * plain = f.make(1, 1024, n_threads);
+
+    std::vector<llama_token> chain(600);
+    for (auto & token : chain) {
+        token = random_int(0, f.n_vocab - 1);
+    }
+    for (auto * each : { ctx, plain }) {
+        for (int i = 0; i < 600; i += 200) {
+            CHECK(llama_decode(each, llama_batch_get_one(chain.data() + i, 200)) == 0);
+        }
+    }
+
+    for (int n : { 1, 2, 12, 40, 63 }) {
+        tree t;
+        t.grow(n, f.n_vocab);
+        CHECK(llama_tree_begin(ctx, 0) == LLAMA_TREE_OK);
+        CHECK(llama_tree_decode(ctx, n, t.tokens.data(), t.parents.data(), nullptr, nullptr) == LLAMA_TREE_OK);
+
+        for (int check = 0; check < 4; ++check) {
+            const int i = random_int(0, n - 1);
+            for (auto node : t.path_to(i)) {
+                CHECK(llama_decode(plain, llama_batch_get_one(&t.tokens[node], 1)) == 0);
+            }
+            const float * row = llama_get_logits_ith(plain, -1);
+            CHECK(f.same(llama_tree_logits(ctx, i), std::vector<float>(row, row + f.n_vocab)));
+            CHECK(llama_memory_seq_rm(llama_get_memory(plain), 0, 600, -1));
+        }
+        llama_tree_drop(ctx, 0);
+    }
+    llama_free(plain);
+    llama_free(ctx);
 }
 
 static void test_several_sequences(const fixture & f) {
@@ -257,6 +295,8 @@ int main(int argc, char ** argv) {
     f.n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(f.model));
 
     test_random_trees(f);
+    test_long_context(f, 1);
+    test_long_context(f, 2);
     test_several_sequences(f);
     test_chosen_outputs(f);
     test_misuse(f);

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from llama_cpp import llama_cpp as L
 
-from localspec.engine.base import FloatArray, TreeContext
 from localspec.engine import bindings
+from localspec.engine.base import FloatArray, TreeContext
 from localspec.engine.model import Model
 from localspec.engine.params import CACHE_TYPES, ContextParams
+from localspec.engine.patched import PatchedContext
 from localspec.paths import cache_dir
-from tests.tiny_models import write_tiny
+from tests.engine.trees import MakePatched, new_context
+from tests.tiny_models import N_LAYER, write_tiny
 
 MakeContext = Callable[..., TreeContext]
 
@@ -50,15 +52,37 @@ def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Model]]:
-    """Models with random float weights by kind of memory: full attention, sliding window, recurrent."""
-    folder = tmp_path_factory.mktemp("tiny")
-    kinds = ("llama", "gemma3", "mamba")
-    models = {kind: Model.load(write_tiny(folder / f"{kind}.gguf", kind, quantised=False)) for kind in kinds}
+def _load_tiny(folder: Path, quantised: bool) -> Iterator[dict[str, Model]]:
+    models = {kind: Model.load(write_tiny(folder / f"{kind}.gguf", kind, quantised=quantised)) for kind in N_LAYER}
     yield models
     for model in models.values():
         model.close()
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Model]]:
+    """Models with random float weights by kind of memory, see `tiny_models`."""
+    yield from _load_tiny(tmp_path_factory.mktemp("tiny"), quantised=False)
+
+
+@pytest.fixture(scope="session")
+def tiny_q4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Model]]:
+    """The same models with Q4_1 weights: a row has the same bits whatever the size of its batch, up to 63."""
+    yield from _load_tiny(tmp_path_factory.mktemp("tiny_q4"), quantised=True)
+
+
+@pytest.fixture
+def make_patched() -> Iterator[MakePatched]:
+    """`make_patched(model, native=None, **params)`: see `new_context`; the context is closed after the test."""
+    made: list[PatchedContext] = []
+
+    def make(model: Model, native: dict[str, Any] | None = None, **params: Any) -> PatchedContext:
+        made.append(new_context(model, native, **params))
+        return made[-1]
+
+    yield make
+    for context in made:
+        context.close()
 
 
 @pytest.fixture

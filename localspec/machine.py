@@ -67,18 +67,26 @@ class Library:
         return f"llama-cpp-python {self.version}, " + ("stock" if self.abi is None else f"patched (abi {self.abi})")
 
 
+def load_native() -> None:
+    """Load the native library. Raises `EngineError` when that fails; whatever imports it comes after this."""
+    try:
+        import llama_cpp.llama_cpp  # noqa: F401
+    except Exception as error:  # a missing file, a missing symbol, a wrong architecture: each has its own kind
+        raise EngineError(
+            f"the native library cannot be loaded: {error or type(error).__name__}",
+            "install it again: pip install ./ggml_patches",
+        ) from error
+
+
 @cache
 def library() -> Library:
     """The native library; loads it. Raises `EngineError` when that fails."""
-    try:
-        import llama_cpp
-        from llama_cpp import llama_cpp as L
+    load_native()
+    import llama_cpp
+    from llama_cpp import llama_cpp as L
 
-        from localspec.engine import bindings, logs
-    except (ImportError, OSError, RuntimeError) as error:
-        raise EngineError(
-            f"the native library cannot be loaded: {error}", "install it again: pip install ./ggml_patches"
-        ) from error
+    from localspec.engine import bindings, logs
+
     logs.install()
     info = L.llama_print_system_info().decode("utf-8", "replace").strip(" |")
     on = tuple(item.split(" = ")[0].split()[-1] for item in info.split("|") if item.strip().endswith("= 1"))
@@ -101,6 +109,26 @@ def library_id() -> str:
         stat = path.stat()
         parts.append(f"{path.name} {stat.st_size} {stat.st_mtime_ns}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def lacking_features() -> list[str]:
+    """What the native library uses and this CPU lacks, by llama.cpp's names; empty where the system does not tell."""
+    features = cpu_features()
+    return [] if features is None else sorted((set(library().features) & set(FEATURES)) - features)
+
+
+def refuse_unfit_library() -> None:
+    """Raise `EngineError` when this CPU would end the process with an illegal instruction."""
+    if lacking := lacking_features():
+        raise EngineError(
+            f"the native library uses {', '.join(lacking)}, which this CPU lacks",
+            "build it on this machine: pip install ./ggml_patches",
+        )
+
+
+def gpus() -> list[str]:
+    """Descriptions of the devices other than the CPU."""
+    return [device.description for device in devices() if device.name not in ("CPU", "BLAS")]
 
 
 def devices() -> list[Device]:
@@ -149,6 +177,8 @@ def cpu_features() -> frozenset[str] | None:
     for line in _cpuinfo():
         if line.startswith(("flags", "Features")):
             flags = set(line.partition(":")[2].split())
+            if "neon" in flags:  # the 32-bit name
+                flags.add("asimd")
             return frozenset(feature for feature, flag in FEATURES.items() if flag in flags)
     return None
 

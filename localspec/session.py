@@ -7,7 +7,6 @@ keeps the prompt cache between them. It prints nothing; progress goes to the cal
 from __future__ import annotations
 
 import ctypes
-import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
@@ -15,20 +14,17 @@ from llama_cpp import llama_cpp as L
 
 from localspec import decode, hub, machine
 from localspec.calibrate.curve import CostCurve
-from localspec.calibrate.measure import measure
-from localspec.calibrate.store import CurveKey, load_curve, save_curve
+from localspec.calibrate.obtain import Outcome, find, measure_and_store
+from localspec.calibrate.store import CurveKey
 from localspec.chat import ChatTemplate, Message, chat_tokens
 from localspec.decode import Limits
 from localspec.engine.base import FloatArray, TreeContext
 from localspec.engine.model import Model
-from localspec.engine.params import ContextParams, SamplingParams
+from localspec.engine.params import ContextParams, SamplingParams, check_gpu_layers
 from localspec.engine.sampler import ChainSampler
-from localspec.errors import LocalspecError
 from localspec.events import Event
 from localspec.methods.base import Method
 from localspec.methods.registry import make_method
-
-log = logging.getLogger(__name__)
 
 #: called with what is going on ("loading the model", "measuring this machine") and the share that is done, 0 to 1
 Progress = Callable[[str, float], None]
@@ -45,7 +41,8 @@ CALIBRATION_TEXT = (
 class Session:
     """One model, one context, one sequence. Not safe for use from several threads at once.
 
-    `ctx` is the tree context; whoever changes its sequence calls `forget` afterwards.
+    `name` is what people call the model: its name in models.txt, else that of the file. `ctx` is the tree context;
+    whoever changes its sequence calls `forget` afterwards. `calibration` tells where the curve came from, None before.
     """
 
     def __init__(
@@ -60,14 +57,14 @@ class Session:
         self.model = model
         self.params = context
         self.method_name = method
-        self.curve: CostCurve | None = None
+        self.name = hub.name_of(model.path)
+        self.calibration: Outcome | None = None
         self.ctx: TreeContext = model.new_context(context)
-        self._on_gpu = n_gpu_layers != 0
+        self._n_gpu_layers = n_gpu_layers
         self._progress = progress
         self.generator = decode.Generator(model, self.ctx)
         self._methods: dict[tuple[str, bool], Method] = {}
         self._template: ChatTemplate | None = None
-        self._calibrated = False
         self._active: Generator[Event, None, None] | None = None
 
     @classmethod
@@ -88,6 +85,8 @@ class Session:
         """
         context = context or ContextParams()
         context.validate()
+        check_gpu_layers(n_gpu_layers)
+        machine.refuse_unfit_library()
 
         def on_load(share: float) -> bool:
             if progress is not None:
@@ -146,41 +145,33 @@ class Session:
             name, curve=self.curve, max_nodes=ctx.max_nodes, governed=governed, limit_reason=ctx.tree_limit_reason
         )
 
-    def calibrate(self, force: bool = False) -> CostCurve | None:
-        """The cost curve of this model and machine: from memory, from disk, or measured now (`force`: always).
+    @property
+    def curve(self) -> CostCurve | None:
+        """The cost curve; None before `calibrate`, and for a context that cannot hold trees."""
+        return None if self.calibration is None else self.calibration.curve
 
-        None when the context cannot hold trees. Measuring empties the prompt cache.
+    def calibrate(self, force: bool = False) -> Outcome:
+        """Get the cost curve of this model and machine: from memory, from disk, or measured now (`force`: always).
+
+        Measuring empties the prompt cache.
         """
-        if self._calibrated and not force:
-            return self.curve
-        key = self.curve_key
-        stored = None if force else load_curve(key)
-        self.curve = self._measure(key) if stored is None else stored.curve
-        self._calibrated = True
+        if self.calibration is not None and not force:
+            return self.calibration
+        found = None if force else find(self.curve_key)
+        self.calibration = found or self._measure()
         self._methods.clear()
-        return self.curve
+        return self.calibration
 
-    def _measure(self, key: CurveKey) -> CostCurve | None:
+    def _measure(self) -> Outcome:
         def on_progress(share: float) -> None:
             if self._progress is not None:
                 self._progress("measuring this machine", share)
 
         text = self.model.tokenize(CALIBRATION_TEXT, add_special=True)
         try:
-            measured = measure(self.ctx, tokens=text, progress=on_progress)
+            return measure_and_store(self.ctx, self.curve_key, self.name, text, on_progress)
         finally:
             self.forget()
-        if measured is None:
-            return None
-        if not measured.reliable:
-            log.warning("the machine was busy while it was measured, so it is measured again next time")
-            return measured.curve
-        try:
-            save_curve(key, measured.curve, self.model.path.name)
-        except LocalspecError as error:
-            # a home directory that cannot be written must not keep anybody from an answer
-            log.warning("%s; it is measured again next time", error)
-        return measured.curve
 
     @property
     def curve_key(self) -> CurveKey:
@@ -194,14 +185,20 @@ class Session:
             device=self.device,
             n_threads=n_threads,
             mode=self.ctx.mode,
-            setup=f"k {params.type_k}, v {params.type_v}, {attention}, {n_threads_batch} batch threads",
+            setup=f"k {params.type_k}, v {params.type_v}, {attention}, {n_threads_batch} batch threads, "
+            f"{self.layers_on_gpu} layers on the GPU",
         )
+
+    @property
+    def layers_on_gpu(self) -> int:
+        """Layers that run on a GPU, the output layer counted as one; 0 without a GPU."""
+        most = self.model.n_layer + 1 if machine.gpus() else 0
+        return most if self._n_gpu_layers < 0 else min(self._n_gpu_layers, most)
 
     @property
     def device(self) -> str:
         """Where the model runs, for people."""
-        gpus = [device.description for device in machine.devices() if device.name != "CPU"]
-        return ", ".join(gpus) if gpus and self._on_gpu else machine.cpu_name()
+        return ", ".join(machine.gpus()) if self.layers_on_gpu else machine.cpu_name()
 
     @property
     def template(self) -> ChatTemplate:
@@ -262,18 +259,21 @@ class Session:
         n_threads, _ = self.params.resolve_threads()
         model = self.model
         return {
-            "model": model.name,
+            "model": self.name,
+            "gguf_name": model.gguf_name,
             "file": model.path.name,
             "description": model.description,
             "parameters": model.n_params,
             "fingerprint": model.fingerprint,
             "n_ctx": self.ctx.n_ctx,
             "threads": n_threads,
-            "flash_attention": self.params.flash_attn,
+            # llama.cpp has the last word on flash attention, and tells nobody
+            "flash_attention_requested": self.params.flash_attn,
             "kv_cache": f"{self.params.type_k}/{self.params.type_v}",
             "mode": self.ctx.mode,
             "tree_limit": self.ctx.tree_limit_reason,
             "device": self.device,
+            "gpu_layers": self.layers_on_gpu,
             "build": machine.library().build,
             "machine": machine.machine(),
         }

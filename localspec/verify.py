@@ -7,7 +7,7 @@ own, and the gap between the two best is reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,8 +20,6 @@ from localspec.engine.params import SamplingParams
 from localspec.events import StepEvent
 from localspec.session import Session
 
-#: top-2 gap in logits below which a greedy difference counts as a near tie
-DEFAULT_EPS = 0.05
 #: called with prompts done and prompts in all
 Progress = Callable[[int, int], None]
 
@@ -30,7 +28,8 @@ Progress = Callable[[int, int], None]
 class Divergence:
     """The first difference: `index` counts generated tokens from 0; a token is None where that text had ended.
 
-    `gap` is the distance of the two best logits there, `top` the ids of the two.
+    `gap` is the distance of the two best logits there, `top` the ids of the two. `between_best` tells whether the two
+    texts took just these two; a text that had ended took an end token.
     """
 
     index: int
@@ -40,6 +39,7 @@ class Divergence:
     speculated_text: str
     top: tuple[int, int]
     gap: float
+    between_best: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,10 @@ class Verdict:
     divergence: Divergence | None
 
     def passes(self, eps: float, greedy: bool) -> bool:
-        """Whether the texts are identical, or differ first at a near tie; a seeded draw has no such excuse."""
-        return self.divergence is None or (greedy and self.divergence.gap < eps)
+        """Whether the texts are identical, or differ first at a near tie: each took one of the two best tokens, and
+        these are less than `eps` logits apart. A seeded draw has no such excuse."""
+        difference = self.divergence
+        return difference is None or (greedy and difference.between_best and difference.gap < eps)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -86,7 +88,7 @@ def verify(
         divergence = None
         if difference is not None:
             logits = session.next_logits([*tokens, *plain[:difference]])
-            divergence = judge(difference, plain, speculated, logits, session.model.piece)
+            divergence = judge(difference, plain, speculated, logits, session.model.piece, session.model.eog)
         verdicts.append(Verdict(prompt.id, prompt.task, len(plain), steps, drafted, divergence))
         if progress is not None:
             progress(len(verdicts), len(prompts))
@@ -102,9 +104,14 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
 
 
 def judge(
-    index: int, plain: Sequence[int], speculated: Sequence[int], logits: FloatArray, piece: Callable[[int], bytes]
+    index: int,
+    plain: Sequence[int],
+    speculated: Sequence[int],
+    logits: FloatArray,
+    piece: Callable[[int], bytes],
+    eog: Set[int],
 ) -> Divergence:
-    """Describe the difference at `index`, given the logits there."""
+    """Describe the difference at `index`, given the logits there and the tokens that end a text."""
     best = np.argpartition(logits, -2)[-2:]
     second, first = (int(token) for token in best[np.argsort(logits[best])])
 
@@ -115,7 +122,13 @@ def judge(
 
     (plain_token, plain_text), (other_token, other_text) = at(plain), at(speculated)
     gap = float(logits[first]) - float(logits[second])
-    return Divergence(index, plain_token, other_token, plain_text, other_text, (first, second), gap)
+    pair = ((plain_token, other_token), (other_token, plain_token))
+    between_best = any(_is(a, first, eog) and _is(b, second, eog) for a, b in pair)
+    return Divergence(index, plain_token, other_token, plain_text, other_text, (first, second), gap, between_best)
+
+
+def _is(token: int | None, wanted: int, eog: Set[int]) -> bool:
+    return wanted in eog if token is None else token == wanted
 
 
 def _run(

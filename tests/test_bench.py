@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ HEADER: dict[str, Any] = {
     "description": "toy 1M",
     "device": "CPU",
     "threads": 2,
-    "flash_attention": True,
+    "flash_attention_requested": True,
     "kv_cache": "f16/f16",
     "n_ctx": 512,
     "build": "llama-cpp-python 0",
@@ -242,23 +243,29 @@ def test_a_picture_that_cannot_be_made_is_refused_at_once(tmp_path: Path, monkey
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(UsageError, match="needs matplotlib") as error:
         check_plot(tmp_path / "bench.png")
-    assert error.value.hint is not None and "localspec[plot]" in error.value.hint
+    assert error.value.hint is not None and error.value.hint == "pip install matplotlib"
 
 
 # --- the whole program ---
 
 
 @pytest.mark.model
-def test_bench_prints_json_with_all_figures(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--json", "-o"])
+def test_bench_tells_all_figures_as_json_or_beside_the_table(tmp_path: Path, option: str) -> None:
+    how = ["--json"] if option == "--json" else ["-o", str(tmp_path / "out.json")]
     prompts = tmp_path / "p.jsonl"
     prompts.write_text('{"prompt": "Repeat: one two three one two three one two three", "task": "echo"}\n')
     with calibrated_home(tmp_path / "home") as model:
         done = localspec(
             "bench", "-m", str(model), "-t", "1", "-c", "512", "--prompts", str(prompts), "--methods", "lookup",
-            "-n", "8", "--json", "-",
+            "-n", "8", *how,
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    data = json.loads(done.stdout)
+    if "--json" in how:
+        data = json.loads(done.stdout)
+    else:
+        assert re.search(r"^echo +lookup ", done.stdout, re.MULTILINE)
+        data = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     assert data["header"]["threads"] == 1 and data["header"]["methods"] == ["plain", "lookup"]
     assert [(row["task"], row["method"], row["n_prompts"]) for row in data["summary"]] == [
         ("echo", "plain", 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from localspec import paths
-from localspec.calibrate import store
+from localspec.calibrate import obtain, store
 from localspec.calibrate.curve import CostCurve
 from localspec.calibrate.measure import SIZES, Measurement, measure
 from localspec.calibrate.store import CurveKey, load_curve, save_curve, stored_curves
@@ -177,28 +178,76 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.fixture
+def measurements(monkeypatch: pytest.MonkeyPatch) -> list[Measurement | None]:
+    """What the coming measurements give, one after the other; the list is used up."""
+    results: list[Measurement | None] = []
+    monkeypatch.setattr(obtain, "measure", lambda ctx, **_: results.pop(0))
+    return results
+
+
+SLOWER = CostCurve((1, 2), (0.02, 0.04))
+
+
+def measure_now() -> obtain.Outcome:
+    return obtain.measure_and_store(ToyContext(), KEY, "m", [1])
+
+
+def test_what_became_of_a_measurement_is_told(home: Path, measurements: list[Measurement | None]) -> None:
+    measurements += [None, Measurement(CURVE, False), Measurement(CURVE, True), Measurement(SLOWER, False)]
+    assert [measure_now().status for _ in range(4)] == ["none", "busy", "stored", "kept"]
+    found = obtain.find(KEY)
+    assert found is not None and (found.status, found.curve) == ("found", CURVE), "a busy one replaces no good one"
+
+
+def test_a_disk_that_refuses_the_curve_is_told_and_the_curve_used(
+    home: Path, measurements: list[Measurement | None]
+) -> None:
+    (home / "data").write_text("a file where a folder should be")
+    measurements.append(Measurement(CURVE, True))
+    outcome = measure_now()
+    assert (outcome.status, outcome.curve) == ("unwritten", CURVE)
+    assert "cannot store" in outcome.detail
+
+
+def test_a_curve_of_a_busy_machine_serves_for_a_day(home: Path, measurements: list[Measurement | None]) -> None:
+    measurements.append(Measurement(CURVE, False))
+    measure_now()
+    found = obtain.find(KEY)
+    assert found is not None and found.curve == CURVE and "busy" in found.detail
+    path = store.curve_path(KEY)
+    content = json.loads(path.read_text())
+    for created, due in (("2020-01-01T00:00:00+00:00", True), ("2999-01-01T00:00:00+00:00", True)):
+        path.write_text(json.dumps({**content, "created": created}))
+        assert (obtain.find(KEY) is None) == due
+        path.write_text(json.dumps({**content, "created": created, "reliable": True}))
+        assert obtain.find(KEY) is not None, "a good one does not grow old"
+
+
 @pytest.mark.model
-def test_a_model_is_measured_once_and_then_remembered(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_measured_once_and_then_remembered(
+    home: Path, measurements: list[Measurement | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from localspec import machine
     from localspec import session as sessions
     from localspec.engine.params import ContextParams
 
-    calls: list[object] = []
-
-    def fake(ctx: object, **_: object) -> Measurement:
-        calls.append(ctx)
-        return Measurement(CURVE, reliable=len(calls) > 1)
-
-    monkeypatch.setattr(sessions, "measure", fake)
+    measurements += [Measurement(CURVE, True), Measurement(CURVE, True)]
     params = ContextParams(n_ctx=256, n_threads=1)
     path = smollm()
-    for expected in (0, 1, 2, 2):  # plain needs none; an unreliable one is not kept; a good one is
-        method = "lookup" if expected else "plain"
+    for method, left in (("plain", 2), ("lookup", 1), ("lookup", 1)):  # plain needs none
         with sessions.Session.open(path, context=params, method=method) as session:
-            assert session.curve == (CURVE if expected else None)
-        assert len(calls) == expected
+            assert session.curve == (CURVE if method == "lookup" else None)
+        assert len(measurements) == left
     with sessions.Session.open(path, context=params, method="lookup") as session:
-        session.calibrate(force=True)
-    assert len(calls) == 3
+        assert session.calibrate(force=True).status == "stored"
+        monkeypatch.setattr(machine, "gpus", lambda: ["GPU"])
+        keys = []
+        for layers in (-1, 0, 5, 1000):
+            session._n_gpu_layers = layers
+            keys.append(session.curve_key)
+    assert keys[0] == keys[3]
+    assert len(set(keys)) == 3, "layers on the GPU change what a step costs"
 
 
 @pytest.mark.model

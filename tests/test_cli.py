@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,10 +20,16 @@ from typer.testing import CliRunner
 
 import localspec as package
 from localspec.cli import app
+from localspec.cli.answer import Answer
+from localspec.cli.chat import command_of
+from localspec.cli.console import Interrupts
 from localspec.cli.options import SamplingOptions
-from localspec.errors import UsageError
-from tests.with_model import calibrated_home, localspec
+from localspec.errors import EngineError, UsageError
+from localspec.events import DoneEvent, Stats
+from tests.with_model import calibrated_home, localspec, smollm
 
+ROOT = Path(package.__file__).parents[1]
+PROGRAM = [sys.executable, "-c", "from localspec.cli import main; main()"]
 COMMANDS = ("chat", "generate", "bench", "verify", "calibrate", "doctor", "models", "pull")
 #: what llama.cpp and ggml would write to the terminal
 NATIVE = re.compile(r"llama_|ggml_|load_tensors|print_info|graph_reserve")
@@ -82,7 +90,21 @@ def test_the_version_is_the_packages() -> None:
     [
         (["generate", "--no-such-option", "x"], 2, "--no-such-option"),
         (["generate", "--top-k", "many", "x"], 2, "--top-k"),
-        (["generate", "--temp", "-1", "x"], 2, "temperature"),
+        (["generate", "--temp", "-1", "x"], 2, "--temp is -1"),
+        (["generate", "--temp", "1e39", "x"], 2, "--temp"),
+        (["generate", "--temp", "nan", "x"], 2, "--temp"),
+        (["generate", "--top-k", "9999999999999", "x"], 2, "--top-k"),
+        (["generate", "--presence-penalty", "1e39", "x"], 2, "--presence-penalty"),
+        (["generate", "--logit-bias", "5=1e39", "x"], 2, "--logit-bias"),
+        (["generate", "--seed", "-9", "x"], 2, "--seed"),
+        (["generate", "-t", "99999999999", "x"], 2, "--threads"),
+        (["generate", "-c", "99999999999", "x"], 2, "--ctx-size"),
+        (["chat", "--gpu-layers", "99999999999"], 2, "--gpu-layers"),
+        (["bench", "--gpu-layers", "-7", "--limit", "1"], 2, "--gpu-layers"),
+        (["verify", "--temp", "1e39"], 2, "--temp"),
+        (["verify", "--method", "plain"], 2, "--method plain"),
+        (["generate", "-m", "", "x"], 2, "name of the model is empty"),
+        (["generate", "a\udcff"], 2, "UTF-8"),
         (["generate", "--max-tokens", "0", "x"], 2, "max-tokens"),
         (["generate", "--stop", "", "x"], 2, "stop string"),
         (["generate", "--logit-bias", "5:1", "x"], 2, "ID=BIAS"),
@@ -107,6 +129,114 @@ def test_a_mistake_is_one_line_with_the_way_out(args: list[str], code: int, word
     result = invoke(*args)
     assert result.exit_code == code
     assert words in one_error(result)
+
+
+def test_a_context_too_large_for_the_memory_is_told_as_the_option() -> None:
+    smollm()
+    done = localspec("generate", "-c", "2000000000", "--method", "plain", "x")
+    assert done.returncode == 4
+    assert "--ctx-size 2000000000" in one_error(done)
+    assert "--ctx-size" in done.stderr.splitlines()[1]
+
+
+def test_a_name_unlike_any_other_gets_a_whole_sentence_as_hint() -> None:
+    assert invoke("pull", "zzzzzz").stderr.splitlines()[1].startswith("hint: `localspec models`")
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_input_that_is_not_utf8_is_refused(command: str, model: list[str]) -> None:
+    done = subprocess.run([*PROGRAM, command, *model], input=b"caf\xe9\n", capture_output=True)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"stdin is not UTF-8" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+# --- the installation and the streams ---
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["chat"], 4),
+        (["generate", "x"], 4),
+        (["bench", "--plot", "x.svg"], 4),
+        (["verify"], 4),
+        (["calibrate"], 4),
+        (["doctor"], 1),
+        (["models"], 0),
+        (["pull", "smollm2-135m-instruct"], 0),
+    ],
+)
+@pytest.mark.parametrize("failure", ["OSError('libllama.so: wrong ELF class')", "AttributeError('wrong ELF class')"])
+def test_a_library_that_cannot_be_loaded_is_one_line(tmp_path: Path, args: list[str], code: int, failure: str) -> None:
+    smollm()
+    stub = tmp_path / "llama_cpp"
+    stub.mkdir()
+    (stub / "__init__.py").write_text(f"raise {failure}")
+    done = localspec(*args, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    if code == 4:
+        assert "wrong ELF class" in one_error(done)
+        assert "ggml_patches" in done.stderr
+    elif args == ["doctor"]:
+        assert "wrong ELF class" in done.stdout
+    else:
+        assert done.stderr == ""
+
+
+def test_a_library_built_for_another_cpu_is_refused_before_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from localspec import machine, session
+    from localspec.cli.doctor import examine
+
+    smollm()
+    used = frozenset(machine.library().features) & set(machine.FEATURES)
+    if not used:
+        pytest.skip("this library uses no special features")
+    lacking = sorted(used)[0]
+    monkeypatch.setattr(machine, "cpu_features", lambda: frozenset(machine.FEATURES) - {lacking})
+    monkeypatch.setattr(session.Model, "load", lambda *_, **__: pytest.fail("it was loaded"))
+    with pytest.raises(EngineError, match=rf"uses {lacking}, which this CPU lacks"):
+        session.Session.open()
+    assert any(lacking in problem for problem in examine()["problems"])
+    monkeypatch.setattr(machine, "cpu_features", lambda: None)
+    assert machine.lacking_features() == [], "a system that does not tell"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("args", [["--help"], ["models", "--json"], ["doctor"]])
+def test_a_full_stdout_is_one_line(args: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*PROGRAM, *args], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "error: stdout cannot be written: No space left on device\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a POSIX shell")
+def test_closed_streams_are_no_crash() -> None:
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        command = " ".join(map(shlex.quote, PROGRAM))
+        return subprocess.run(["sh", "-c", f"{command} {' '.join(args)}"], capture_output=True, text=True)
+
+    done = run("models", ">&-")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, "error: stdout is closed")
+    done = run("models", "--json", "2>&-", "<&-")
+    assert (done.returncode, json.loads(done.stdout)["folder"] != "") == (0, True)
+    done = run("generate", "''", "2>&-")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+    done = run("generate", "<&-")
+    assert "prompt is empty" in done.stderr
+
+
+@pytest.mark.model
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_answer_that_cannot_be_written_is_one_line(model: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*PROGRAM, "generate", *model, "-n", "2", "Hi"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: stdout cannot be written")
+    assert "Traceback" not in done.stderr
 
 
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
@@ -167,6 +297,35 @@ def test_json_output_is_complete(model: list[str]) -> None:
     assert answer["timings"]["tokens_per_second"] > 0
     assert answer["speculation"]["steps"] <= usage["completion_tokens"]
     assert answer["seed"] >= 0
+    assert answer["gguf_name"] not in (None, answer["model"])
+    assert re.fullmatch(r"smollm2[a-z0-9._-]+", answer["model"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "drafted", "notes", "mode", "reason"),
+    [
+        ("lookup", 5, [], "on", None),
+        ("auto", 5, ["spec off: not faster here", "spec on again"], "on", None),
+        ("auto", 5, ["spec off: not faster here"], "off", "not faster here"),
+        ("auto", 0, ["spec off: this model's memory is recurrent"], "off", "this model's memory is recurrent"),
+        ("lookup", 0, [], "off", "no draft was worth verifying"),
+        ("plain", 0, [], "off", "plain decoding was asked for"),
+    ],
+)
+def test_the_json_tells_whether_it_speculated_and_why_not(
+    asked: str, drafted: int, notes: list[str], mode: str, reason: str | None
+) -> None:
+    answer = Answer(DoneEvent("stop", "", Stats(n_drafted=drafted)), "lookup", "", notes)
+    told = answer.to_dict(asked)["speculation"]
+    assert (told["mode"], told["reason"]) == (mode, reason)
+
+
+@pytest.mark.model
+def test_speculation_is_told_as_it_happened(model: list[str]) -> None:
+    args = ("generate", *model, "--json", "--raw", "-n", "24", "--temp", "0", "a b c d a b c d a b c d a b c d a b")
+    on, off = (json.loads(localspec(*args, "--method", name).stdout)["speculation"] for name in ("lookup", "plain"))
+    assert on["drafted"] > 0 and on["mode"] == "on"
+    assert off["drafted"] == 0 and off["mode"] == "off" and off["reason"]
 
 
 @pytest.mark.model
@@ -220,6 +379,18 @@ def test_no_escape_codes_without_a_terminal_or_with_no_color(model: list[str], n
     # a progress bar moves the cursor and hides it, but nothing is coloured or made bold
     assert b"tok/s" in shown
     assert not re.search(rb"\x1b\[[\d;]*m", shown)
+
+
+def _leave(process: subprocess.Popen[str], terminal: int) -> None:
+    """Press ctrl-d until the program ends: one that comes before the prompt is lost when the terminal changes mode."""
+    for _ in range(100):
+        with contextlib.suppress(OSError):
+            os.write(terminal, b"\x04")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.3)
+            break
+    process.kill()
+    os.close(terminal)
 
 
 def _read_all(descriptor: int) -> bytes:
@@ -342,17 +513,102 @@ def test_ctrl_c_ends_generate_with_130_and_keeps_what_was_written(model: list[st
 
 @pytest.mark.model
 @pytest.mark.skipif(os.name == "nt", reason="signals")
-def test_ctrl_c_at_the_prompt_leaves_the_chat_with_130(model: list[str]) -> None:
+def test_the_second_ctrl_c_at_the_prompt_leaves_the_chat_with_130(model: list[str]) -> None:
     process = _start("chat", *model, "-n", "1")
-    assert process.stdin and process.stderr
-    process.stdin.write("Hi\n")
-    process.stdin.flush()
-    process.stderr.readline()  # the status line: the chat waits for the next message
+    assert process.stdin and process.stdout and process.stderr
+
+    def press() -> None:
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        assert "ctrl-c again" in process.stderr.readline()  # type: ignore[union-attr]
+
+    for _ in range(2):  # a message between them: these two are not in a row
+        process.stdin.write("Hi\n")
+        process.stdin.flush()
+        process.stderr.readline()  # the status line: the chat waits for the next message
+        press()
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_ctrl_c_is_a_flag_unless_something_is_typed() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts() as interrupts:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        assert interrupts.pressed()
+        interrupts.reset()
+        assert not interrupts.pressed()
+        with pytest.raises(KeyboardInterrupt), interrupts.typing():
+            signal.raise_signal(signal.SIGINT)
+        interrupts.reset()
+        with pytest.raises(KeyboardInterrupt):  # somebody insists
+            for _ in range(3):
+                signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.model
+def test_a_turn_stopped_before_its_first_token_is_forgotten(
+    model: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from localspec.cli.chat import _Chat
+    from localspec.cli.options import LimitOptions
+    from localspec.engine.params import ContextParams, SamplingParams
+    from localspec.session import Session
+
+    messages = iter(["one", "two", None])
+    with Session.open(model[1], method="plain", context=ContextParams(n_ctx=256, n_threads=1)) as session:
+        chat = _Chat(session, SamplingParams(temperature=0), LimitOptions(max_tokens=2), "plain", None)
+        monkeypatch.setattr(chat, "_read", lambda: next(messages))
+        presses = iter([1, 0])  # during the first turn, as soon as it begins
+        monkeypatch.setattr(Interrupts, "reset", lambda self: setattr(self, "_presses", next(presses)))
+        chat.loop()
+    assert [message["content"] for message in chat.messages if message["role"] == "user"] == ["two"]
+    assert "forgotten" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("message", "command"),
+    [
+        ("/help", ("/help", "")),
+        (" /exit ", ("/exit", "")),
+        ("/nonsense", ("/nonsense", "")),
+        ("/system", ("/system", "")),
+        ("/system Be brief.\nAnd kind.", ("/system", "Be brief.\nAnd kind.")),
+        ("/method plain", ("/method", "plain")),
+        ("/etc/hosts what is this", None),
+        ("/clear the table, please", None),
+        ("/help\nme", None),
+        ("what is /help", None),
+        ("", None),
+    ],
+)
+def test_a_message_may_begin_with_a_slash(message: str, command: tuple[str, str] | None) -> None:
+    assert command_of(message) == command
+
+
+@pytest.mark.model
+@pytest.mark.skipif(os.name == "nt", reason="a terminal of POSIX")
+def test_pasted_lines_are_one_message(model: list[str]) -> None:
+    pty = pytest.importorskip("pty")
+    main, other = pty.openpty()
+    args = [*PROGRAM, "chat", *model, "-n", "1", "--temp", "0"]
+    environment = {**os.environ, "TERM": "dumb", "NO_COLOR": "1"}  # a dumb terminal brackets no paste
+    process = subprocess.Popen(args, stdin=other, stdout=other, stderr=subprocess.PIPE, text=True, env=environment)
+    os.close(other)
+    assert process.stderr
+    assert "/help lists" in process.stderr.readline()
+    os.write(main, b"first line\nsecond line\nthird line\n")
+    assert "ctx" in process.stderr.readline()
+    os.write(main, b"/stats\n")
+    assert "1 answers" in process.stderr.readline()
+    _leave(process, main)
+    assert process.returncode == 0
 
 
 @pytest.mark.model
@@ -377,6 +633,7 @@ def _start(*args: str) -> subprocess.Popen[str]:
 def test_calibrate_shows_the_stored_curve(model: list[str]) -> None:
     shown = json.loads(localspec("calibrate", *model, "--json").stdout)
     assert shown["curve"]["n"] == [1, 64]
+    assert shown["status"] == "found"
     assert Path(shown["file"]).is_file()
     report = json.loads(localspec("doctor", "--json").stdout)
     assert [curve["curve"]["n"] for curve in report["curves"]] == [[1, 64]]

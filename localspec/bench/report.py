@@ -124,7 +124,7 @@ def to_dict(result: BenchResult) -> dict[str, Any]:
 def header_lines(header: dict[str, Any]) -> list[str]:
     """What was measured on what, in two lines."""
     machine = header["machine"]
-    attention = "on" if header["flash_attention"] else "off"
+    attention = "requested" if header["flash_attention_requested"] else "off"
     return [
         f"{header['file']} ({header['description']}), {header['device']}, threads {header['threads']}, "
         f"flash attention {attention}, K/V {header['kv_cache']}, context {header['n_ctx']}",

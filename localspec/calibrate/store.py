@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 FORMAT = "localspec-cost-curve"
 VERSION = 1
+#: age after which a curve that was measured on a busy machine is measured again
+RETRY_AFTER = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,21 @@ class CurveKey:
 
 @dataclass(frozen=True, slots=True)
 class StoredCurve:
-    """A curve, what it belongs to, what its model was called, and when it was measured (UTC, ISO 8601)."""
+    """A curve, what it belongs to, what its model was called, and when it was measured (UTC, ISO 8601).
+
+    One that is not `reliable` was measured on a busy machine: good enough for a while.
+    """
 
     key: CurveKey
     curve: CostCurve
     model_name: str
     created: str
+    reliable: bool = True
+
+    def is_due(self, now: datetime | None = None) -> bool:
+        """Whether it is time to measure again; never for a reliable one."""
+        age = (now or datetime.now(timezone.utc)) - datetime.fromisoformat(self.created)
+        return not self.reliable and not timedelta(0) <= age < RETRY_AFTER
 
 
 def curves_dir() -> Path:
@@ -69,7 +80,7 @@ def load_curve(key: CurveKey) -> StoredCurve | None:
     return stored if stored is not None and stored.key == key else None
 
 
-def save_curve(key: CurveKey, curve: CostCurve, model_name: str) -> Path:
+def save_curve(key: CurveKey, curve: CostCurve, model_name: str, *, reliable: bool = True) -> Path:
     """Store a curve in place of an older one and return its file. Raises `LocalspecError` when that fails."""
     path = curve_path(key)
     content = {
@@ -77,6 +88,7 @@ def save_curve(key: CurveKey, curve: CostCurve, model_name: str) -> Path:
         "version": VERSION,
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "model_name": model_name,
+        "reliable": reliable,
         "key": asdict(key),
         "curve": curve.to_dict(),
     }
@@ -102,11 +114,15 @@ def _read(path: Path) -> StoredCurve | None:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
         if (content["format"], content["version"]) != (FORMAT, VERSION):
             raise ValueError(f"format {content['format']} version {content['version']}")
+        created = str(content["created"])
+        if datetime.fromisoformat(created).tzinfo is None:
+            raise ValueError("a time without a zone")
         return StoredCurve(
             CurveKey(**content["key"]),
             CostCurve.from_dict(content["curve"]),
             str(content["model_name"]),
-            str(content["created"]),
+            created,
+            bool(content.get("reliable", True)),
         )
     except FileNotFoundError:
         return None

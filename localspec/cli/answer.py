@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli.console import progress_bar
-from localspec.cli.options import EngineOptions
+from localspec.cli.options import EngineOptions, named_as_options
 from localspec.errors import EngineError
 
 if TYPE_CHECKING:
@@ -18,18 +18,22 @@ if TYPE_CHECKING:
     from localspec.session import Session
 
 
+#: how the notes about speculation that went off begin
+OFF = "spec off: "
+
+
 @contextmanager
 def open_session(engine: EngineOptions, method: str) -> Iterator[Session]:
     """A session as the options say, with progress bars while it is made."""
-    try:
-        from localspec.session import Session
-    except (ImportError, OSError, RuntimeError) as error:
-        raise EngineError(
-            f"the native library cannot be loaded: {error}", "install it again; `localspec doctor` tells more"
-        ) from error
-    with progress_bar() as progress:
+    from localspec.machine import load_native
+
+    context = engine.context()
+    load_native()
+    from localspec.session import Session
+
+    with named_as_options(), progress_bar() as progress:
         session = Session.open(
-            engine.model, context=engine.context(), method=method, n_gpu_layers=engine.gpu_layers, progress=progress
+            engine.model, context=context, method=method, n_gpu_layers=engine.gpu_layers, progress=progress
         )
     session.on_progress(None)
     with session:
@@ -45,9 +49,19 @@ class Answer:
     text: str = ""
     notes: list[str] = field(default_factory=list)
 
-    def to_dict(self, **more: Any) -> dict[str, Any]:
-        """The answer as JSON data."""
+    def why_off(self, asked: str) -> str | None:
+        """Why this answer ended without speculation, None if it speculated; `asked` is the method asked for."""
+        if asked == "plain":
+            return "plain decoding was asked for"
+        last = next((text for text in reversed(self.notes) if text.startswith("spec ")), "")
+        if last.startswith(OFF):
+            return last.removeprefix(OFF)
+        return None if self.done.stats.n_drafted else "no draft was worth verifying"
+
+    def to_dict(self, asked: str, **more: Any) -> dict[str, Any]:
+        """The answer as JSON data; `asked` is the method that was asked for."""
         stats = self.done.stats
+        reason = self.why_off(asked)
         return {
             "text": self.text,
             "finish_reason": self.done.reason,
@@ -66,6 +80,8 @@ class Answer:
                 "tokens_per_second": stats.tokens_per_second,
             },
             "speculation": {
+                "mode": "on" if reason is None else "off",
+                "reason": reason,
                 "method": self.method,
                 "steps": stats.n_steps,
                 "tokens_per_step": stats.tokens_per_step,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -11,11 +10,10 @@ import typer
 from typer.core import TyperGroup
 
 from localspec import __version__
-from localspec.cli import bench, chat, doctor, generate, models, verify
+from localspec.cli import bench, chat, doctor, generate, models, streams, verify
 from localspec.errors import LocalspecError
 
 INTERRUPTED = 130
-BROKEN_PIPE = 1
 
 # Typer brings its own copy of click since 0.20 or so; this base class is reached the same way in all versions.
 _ClickError: Any = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
@@ -36,32 +34,30 @@ class _Group(TyperGroup):
         extra["windows_expand_args"] = windows_expand_args
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        if not streams.open_streams():
+            sys.exit(fail("stdout is closed", "send it to /dev/null to throw it away", streams.FAILED))
         try:
             code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-            sys.stdout.flush()
         except LocalspecError as error:
             code = fail(error.message, error.hint, error.exit_code)
         except _ClickError as error:
+            code = error.exit_code
             # no arguments at all: the help was shown, and that is all there is to say
-            if not error.format_message():
-                sys.exit(error.exit_code)
-            path = error.ctx.command_path if getattr(error, "ctx", None) else prog_name or "localspec"
-            code = fail(error.format_message(), f"{path} --help shows the options", error.exit_code)
+            if error.format_message():
+                path = error.ctx.command_path if getattr(error, "ctx", None) else prog_name or "localspec"
+                fail(error.format_message(), f"{path} --help shows the options", code)
         except (KeyboardInterrupt, typer.Abort):
             code = INTERRUPTED
-        except BrokenPipeError:
-            # The reader is gone (as with `| head`): nothing to say, and Python must not try to flush at exit.
-            # Typer does the same, with the same code, for writes inside the command.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = BROKEN_PIPE
-        sys.exit(code if isinstance(code, int) else 0)
+        except OSError as error:
+            code = streams.output_failed(error)
+        sys.exit(streams.finish(code if isinstance(code, int) else 0))
 
 
 def fail(message: str, hint: str | None, code: int) -> int:
     """Tell an error on stderr, one line and one for the hint, and return the exit code."""
-    print("error:", " ".join(message.split()), file=sys.stderr)
+    streams.say(f"error: {' '.join(message.split())}")
     if hint:
-        print("hint:", " ".join(hint.split()), file=sys.stderr)
+        streams.say(f"hint: {' '.join(hint.split())}")
     return code
 
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localspec.cli.options import EngineOptions, LogOptions, PromptOptions, with_options
+from localspec.cli.options import EngineOptions, LogOptions, PromptOptions, simple_sampling, with_options
 from localspec.errors import UsageError
+from localspec.paths import atomic_write_text
+
+if TYPE_CHECKING:
+    from localspec.bench.run import BenchResult
 
 EPILOG = """Examples:
 
 localspec bench --task edit --limit 4
 
-localspec bench -m qwen2.5-coder-1.5b-instruct --methods lookup,auto --json bench.json --plot bench.svg
+localspec bench -m qwen2.5-coder-1.5b-instruct --methods lookup,auto -o bench.json --plot bench.svg
 
 localspec bench --prompts mine.jsonl --repeats 3
 """
@@ -36,8 +40,9 @@ def bench(
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each prompt and method.")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Seed for --temp above 0.")] = 1,
     temp: Annotated[float, typer.Option("--temp", help="Temperature.")] = 0.0,
-    json_file: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write all figures to FILE; - for stdout.")
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write all figures to FILE, as JSON.")
     ] = None,
     plot_file: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw them to FILE.png, .svg or .pdf.")
@@ -46,22 +51,17 @@ def bench(
     """Measure the methods against plain decoding, prompt by prompt in one run."""
     logs.set_up()
     prompts = which.prompts()
-    if plot_file is not None:
-        from localspec.bench.plot import check_plot
+    sampling = simple_sampling(temp, seed)
 
-        check_plot(plot_file)
-    if json_file is not None and json_file != "-" and not Path(json_file).absolute().parent.is_dir():
-        raise UsageError(f"the folder of {json_file} does not exist")
-
-    from localspec.bench import report
-    from localspec.bench import run as runner
     from localspec.cli.answer import open_session
-    from localspec.cli.console import console, progress_bar
-    from localspec.engine.params import SamplingParams
+    from localspec.cli.console import progress_bar
+    from localspec.machine import load_native
+
+    load_native()
+    _check_files(output, plot_file)
+    from localspec.bench import run as runner
 
     names = runner.check_methods([name.strip() for name in methods.split(",") if name.strip()])
-    sampling = SamplingParams(temperature=temp, seed=seed)
-    sampling.validate()
     speculating = next((name for name in names if name != runner.PLAIN), runner.PLAIN)
     with open_session(engine, speculating) as session, progress_bar() as bar:
         result = runner.bench(
@@ -73,23 +73,34 @@ def bench(
             repeats=repeats,
             progress=lambda done, total: bar("measuring", done / total),
         )
-    if json_file is not None:
-        _write_json(json_file, json.dumps(report.to_dict(result), indent=2, ensure_ascii=False) + "\n")
-    if json_file != "-":
+    _tell(result, as_json, output, plot_file)
+
+
+def _check_files(output: Path | None, plot_file: Path | None) -> None:
+    """Raise `UsageError` before a long run when its figures could not be written after it."""
+    if plot_file is not None:
+        from localspec.bench.plot import check_plot
+
+        check_plot(plot_file)
+    if output is not None and not output.absolute().parent.is_dir():
+        raise UsageError(f"the folder of {output} does not exist")
+
+
+def _tell(result: BenchResult, as_json: bool, output: Path | None, plot_file: Path | None) -> None:
+    from localspec.bench import report
+    from localspec.cli.console import console
+
+    text = json.dumps(report.to_dict(result), indent=2, ensure_ascii=False) + "\n"
+    if output is not None:
+        try:
+            atomic_write_text(output, text)
+        except OSError as error:
+            raise UsageError(f"{output} cannot be written: {error.strerror}") from error
+    if as_json:
+        sys.stdout.write(text)
+    else:
         report.print_report(console(stderr=False), result)
     if plot_file is not None:
         from localspec.bench.plot import plot
 
         plot(result, plot_file)
-
-
-def _write_json(file: str, text: str) -> None:
-    from localspec.paths import atomic_write_text
-
-    if file == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        atomic_write_text(Path(file), text)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}") from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from localspec.cli.options import EngineOptions, LimitOptions, LogOptions, MethodOptions, SamplingOptions, with_options
+from localspec.cli.streams import not_utf8, strict_stdin
 from localspec.errors import ContextLengthError, LocalspecError
 
 if TYPE_CHECKING:
@@ -32,7 +35,10 @@ HELP = """/clear        forget the conversation
 /stats        totals of this conversation
 /help         this list
 /exit         leave (ctrl-d does as well)
-A line that ends with \\ goes on in the next one. Ctrl-c stops an answer."""
+A line that ends with \\ goes on in the next one, and pasted lines are one message.
+Ctrl-c stops an answer, or clears what you typed; twice in a row it leaves."""
+#: the commands that take an argument; the others stand alone, else they are a message to the model
+WITH_ARGUMENT = ("/system", "/method")
 
 
 def register(app: typer.Typer) -> None:
@@ -57,10 +63,25 @@ def chat(
     limits.limits()
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - importing it gives input() line editing and history
+    if not sys.stdin.isatty():
+        strict_stdin()
     with open_session(engine, how.method) as session:
         if sys.stdin.isatty():
-            note(f"{session.model.name} · {session.ctx.mode} · context {session.ctx.n_ctx} · /help lists the commands")
+            note(f"{session.name} · {session.ctx.mode} · context {session.ctx.n_ctx} · /help lists the commands")
         _Chat(session, params, limits, how.method, system).loop()
+
+
+def command_of(message: str) -> tuple[str, str] | None:
+    """The command in a message and its argument; None for a message to the model, which may begin with a slash."""
+    name, _, rest = message.strip().partition(" ")
+    if not name.startswith("/") or "\n" in name:
+        return None
+    return (name, rest.strip()) if name in WITH_ARGUMENT or not rest else None
+
+
+def _more_waiting() -> bool:
+    """Whether the terminal has another line already, as after a paste."""
+    return os.name != "nt" and bool(select.select([sys.stdin], [], [], 0.02)[0])
 
 
 class _Chat:
@@ -82,56 +103,83 @@ class _Chat:
 
     def loop(self) -> None:
         """Read and answer until the end of input."""
-        while (line := self._read()) is not None:
-            command, _, rest = line.strip().partition(" ")
-            if command in ("/exit", "/quit"):
-                return
-            try:
-                if command in self.commands:
-                    self.commands[command](rest.strip())
-                elif command.startswith("/"):
-                    self._say(f"there is no command {command}; /help lists them")
-                elif line.strip():
-                    self._answer(line)
-            except LocalspecError as error:
-                hint = "/clear forgets the conversation" if isinstance(error, ContextLengthError) else error.hint
-                self._say(f"error: {error.message}" + (f"\nhint: {hint}" if hint else ""))
+        from localspec.cli.console import Interrupts
+
+        with Interrupts() as self.interrupts:
+            while (message := self._read()) is not None:
+                try:
+                    if not self._obey(message):
+                        return
+                except LocalspecError as error:
+                    hint = "/clear forgets the conversation" if isinstance(error, ContextLengthError) else error.hint
+                    self._say(f"error: {error.message}" + (f"\nhint: {hint}" if hint else ""))
+
+    def _obey(self, message: str) -> bool:
+        """Do what a message asks for; returns whether the chat goes on."""
+        command = command_of(message)
+        if command is None:
+            if message.strip():
+                self._answer(message)
+        elif command[0] in ("/exit", "/quit"):
+            return False
+        elif command[0] in self.commands:
+            self.commands[command[0]](command[1])
+        else:
+            self._say(f"there is no command {command[0]}; /help lists them")
+        return True
 
     def _read(self) -> str | None:
-        """A message, possibly of several lines; None at the end of input."""
+        """A message, possibly of several lines; None at the end of input. Raises `KeyboardInterrupt` for two ctrl-c in
+        a row."""
+        for is_last in (False, True):
+            try:
+                with self.interrupts.typing():
+                    return self._message()
+            except KeyboardInterrupt:
+                if sys.stdin.isatty():
+                    print()
+                if is_last:
+                    raise
+                self._say("ctrl-c again or /exit leaves")
+        return None
+
+    def _message(self) -> str | None:
         terminal = sys.stdin.isatty()
         lines: list[str] = []
         while True:
             try:
                 line = input(("... " if lines else "> ") if terminal else "")
-            except (EOFError, KeyboardInterrupt) as end:
+            except EOFError:
                 if terminal:
                     print()
-                if isinstance(end, KeyboardInterrupt):
-                    raise
                 return "\n".join(lines) if lines else None
-            if not line.endswith("\\"):
-                return "\n".join([*lines, line])
-            lines.append(line[:-1])
+            except UnicodeDecodeError as error:
+                raise not_utf8() from error
+            goes_on = line.endswith("\\")
+            lines.append(line[:-1] if goes_on else line)
+            if not goes_on and not (terminal and _more_waiting()):
+                return "\n".join(lines)
 
     def _answer(self, text: str) -> None:
         from localspec.cli.answer import run
-        from localspec.cli.console import interrupt_flag, note, status_line, write_answer
+        from localspec.cli.console import note, status_line, write_answer
 
         session = self.session
         system = [{"role": "system", "content": self.system}] if self.system else []
         turn = [*self.messages, {"role": "user", "content": text}]
         tokens = session.chat_prompt([*system, *turn])
-        with interrupt_flag() as interrupted:
-            events = session.generate(
-                tokens, self.sampling, self.limits.limits(session.template.stops), self.method, interrupted
-            )
-            answer = run(events, write_answer)
+        self.interrupts.reset()
+        end = self.limits.limits(session.template.stops)
+        events = session.generate(tokens, self.sampling, end, self.method, self.interrupts.pressed)
+        answer = run(events, write_answer)
+        stats = answer.done.stats
         if not answer.text.endswith("\n"):
             write_answer("\n")
+        if answer.done.reason == "cancelled" and not stats.n_tokens:
+            self._say("stopped before the answer began; the message is forgotten")
+            return
         # kept only now: after an error the conversation is as it was
         self.messages = [*turn, {"role": "assistant", "content": answer.text}]
-        stats = answer.done.stats
         self.answers.append(stats)
         context = f"ctx {stats.n_prompt + stats.n_tokens}/{session.ctx.n_ctx}"
         note(status_line(answer.done, answer.method, context, *answer.notes[-1:]))

@@ -106,6 +106,48 @@ def interrupt_flag() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, previous)
 
 
+class Interrupts:
+    """Ctrl-c during a conversation: `KeyboardInterrupt` while a message is typed, else a flag.
+
+    So a press just as an answer ends does no harm; whoever goes on pressing interrupts as usual with the third one.
+    """
+
+    _MOST = 3
+
+    def __init__(self) -> None:
+        self._presses = 0
+        self._typing = False
+
+    def __enter__(self) -> Interrupts:
+        self._previous = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._presses += 1
+        if self._typing or self._presses >= self._MOST:
+            raise KeyboardInterrupt
+
+    def pressed(self) -> bool:
+        """Whether ctrl-c was pressed since `reset`."""
+        return self._presses > 0
+
+    def reset(self) -> None:
+        """Something new begins, that a press has not been meant for."""
+        self._presses = 0
+
+    @contextmanager
+    def typing(self) -> Iterator[None]:
+        """While this is open a press raises."""
+        try:
+            self._typing = True
+            yield
+        finally:
+            self._typing = False
+
+
 class _TerminalHandler(logging.Handler):
     """Writes to what sys.stderr is at that moment: a progress bar replaces it, to keep lines apart from the bar."""
 

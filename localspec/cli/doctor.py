@@ -46,16 +46,22 @@ def calibrate(
         engine.model = name
     with open_session(engine, "plain") as session, progress_bar() as progress:
         session.on_progress(progress)
-        curve = session.calibrate(force)
-        path = curve_path(session.curve_key)
+        outcome = session.calibrate(force)
+        curve = outcome.curve
         if as_json:
-            data = None if curve is None else curve.to_dict()
-            sys.stdout.write(json.dumps({"model": session.model.name, "file": str(path), "curve": data}) + "\n")
-        elif curve is None:
-            note(f"nothing to measure: {session.ctx.tree_limit_reason}")
-        else:
+            about = {
+                "model": session.name,
+                "gguf_name": session.model.gguf_name,
+                "file": str(curve_path(session.curve_key)),
+                "status": outcome.status,
+                "detail": outcome.detail,
+                "curve": None if curve is None else curve.to_dict(),
+            }
+            sys.stdout.write(json.dumps(about) + "\n")
+            return
+        if curve is not None:
             console(stderr=False).print(curve_table(curve))
-            note(f"stored in {path}" if path.exists() else "not stored: the machine was busy")
+        note(outcome.detail)
 
 
 def curve_table(curve: CostCurve) -> Table:
@@ -122,6 +128,7 @@ def examine() -> dict[str, Any]:
                 "threads": stored.key.n_threads,
                 "mode": stored.key.mode,
                 "setup": stored.key.setup,
+                "reliable": stored.reliable,
                 "curve": stored.curve.to_dict(),
             }
             for stored in stored_curves()
@@ -138,15 +145,13 @@ def examine() -> dict[str, Any]:
 
 def _library(problems: list[str], features: frozenset[str] | None) -> dict[str, Any]:
     from localspec import machine
+    from localspec.errors import LocalspecError
 
     library = machine.library()
-    known = set(library.features) & set(machine.FEATURES)
-    lacking = sorted(known - features) if features is not None else []
-    if lacking:
-        problems.append(
-            f"the native library uses {', '.join(lacking)}, which this CPU lacks: build it on this machine "
-            "(pip install ./ggml_patches)"
-        )
+    try:
+        machine.refuse_unfit_library()
+    except LocalspecError as error:
+        problems.append(str(error))
     return {
         "build": library.build,
         "version": library.version,
@@ -193,7 +198,7 @@ def _show(report: dict[str, Any]) -> None:
     for stored in report["curves"]:
         out.print(
             f"\nCost curve of {stored['model']} ({stored['device']}, {stored['threads']} threads, {stored['mode']}; "
-            f"{stored['created'][:10]})",
+            f"{stored['created'][:10]}{'' if stored['reliable'] else ', while the machine was busy'})",
             markup=False,
             soft_wrap=not out.is_terminal,
         )

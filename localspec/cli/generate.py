@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from localspec.cli.options import EngineOptions, LimitOptions, LogOptions, MethodOptions, SamplingOptions, with_options
+from localspec.cli.streams import read_stdin
 from localspec.errors import UsageError
 
 EPILOG = """Examples:
@@ -63,8 +64,13 @@ def generate(
             events = session.generate(tokens, params, end, cancelled=interrupted)
             answer = run(events, (lambda text: None) if as_json else write_answer)
         if as_json:
-            more: dict[str, Any] = {"seed": params.seed, "model": session.model.name, "mode": session.ctx.mode}
-            sys.stdout.write(json.dumps(answer.to_dict(**more), ensure_ascii=False) + "\n")
+            more: dict[str, Any] = {
+                "seed": params.seed,
+                "model": session.name,
+                "gguf_name": session.model.gguf_name,
+                "mode": session.ctx.mode,
+            }
+            sys.stdout.write(json.dumps(answer.to_dict(how.method, **more), ensure_ascii=False) + "\n")
         else:
             if not answer.text.endswith("\n"):
                 write_answer("\n")
@@ -77,10 +83,10 @@ def _read_prompt(prompt: str | None) -> str:
     if prompt is None and sys.stdin.isatty():
         raise UsageError("there is no prompt", "give it as an argument, or pipe it to stdin")
     if prompt is None or prompt == "-":
-        try:
-            prompt = sys.stdin.read()
-        except UnicodeDecodeError as error:
-            raise UsageError("stdin is not text in the encoding of this terminal", "use UTF-8") from error
+        prompt = read_stdin()
     if not prompt.strip():
         raise UsageError("the prompt is empty", "give it as an argument, or pipe it to stdin")
+    if not prompt.isprintable() and any("\ud800" <= char <= "\udfff" for char in prompt):
+        # how Python hands over bytes of the command line that it cannot read
+        raise UsageError("the prompt is not UTF-8 text", "pipe it to stdin as UTF-8")
     return prompt

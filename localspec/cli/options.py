@@ -9,15 +9,17 @@ import dataclasses
 import functools
 import inspect
 import math
+import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.prompts import Prompt
@@ -25,6 +27,39 @@ if TYPE_CHECKING:
     from localspec.engine.params import ContextParams, SamplingParams
 
 SAMPLING, ENGINE, OUTPUT = "Sampling", "Model and engine", "Output and logs"
+
+#: parameters of the engine -> the options that set them
+_OPTIONS = {
+    "n_ctx": "--ctx-size",
+    "n_threads": "--threads",
+    "n_gpu_layers": "--gpu-layers",
+    "temperature": "--temp",
+    "top_k": "--top-k",
+    "top_p": "--top-p",
+    "min_p": "--min-p",
+    "typical_p": "--typical",
+    "repeat_penalty": "--repeat-penalty",
+    "presence_penalty": "--presence-penalty",
+    "frequency_penalty": "--frequency-penalty",
+    "logit_bias": "--logit-bias",
+    "json_schema": "--json-schema",
+}
+_FIELD = re.compile(rf"\b({'|'.join(_OPTIONS)})\b(=?)|^(seed)(?= is )")
+
+
+@contextmanager
+def named_as_options() -> Iterator[None]:
+    """Errors raised inside speak of options (--ctx-size) where the engine speaks of its parameters (n_ctx)."""
+
+    def option(match: re.Match[str]) -> str:
+        return "--seed" if match[3] else _OPTIONS[match[1]] + (" " if match[2] else "")
+
+    try:
+        yield
+    except LocalspecError as error:
+        error.message = _FIELD.sub(option, error.message)
+        error.hint = None if error.hint is None else _FIELD.sub(option, error.hint)
+        raise
 
 
 @dataclass
@@ -48,10 +83,14 @@ class EngineOptions:
     ] = -1
 
     def context(self) -> ContextParams:
-        """The context parameters."""
-        from localspec.engine.params import ContextParams
+        """The context parameters. Raises `UsageError` for values that cannot be used."""
+        from localspec.engine.params import ContextParams, check_gpu_layers
 
-        return ContextParams(n_ctx=self.ctx_size, n_threads=self.threads)
+        params = ContextParams(n_ctx=self.ctx_size, n_threads=self.threads)
+        with named_as_options():
+            params.validate()
+            check_gpu_layers(self.gpu_layers)
+        return params
 
 
 @dataclass
@@ -111,8 +150,14 @@ class SamplingOptions:
             grammar=None if self.grammar is None else read_text(self.grammar, "grammar"),
             json_schema=None if self.json_schema is None else read_text(self.json_schema, "JSON schema"),
         )
-        params.validate()
+        with named_as_options():
+            params.validate()
         return params
+
+
+def simple_sampling(temp: float, seed: int) -> SamplingParams:
+    """The sampling of `bench` and `verify`. Raises `UsageError` for values that cannot be used."""
+    return SamplingOptions(seed=seed, temp=temp).sampling()
 
 
 @dataclass

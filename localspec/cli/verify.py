@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli.options import EngineOptions, LogOptions, MethodOptions, PromptOptions, with_options
+from localspec.cli.options import (
+    EngineOptions,
+    LogOptions,
+    MethodOptions,
+    PromptOptions,
+    simple_sampling,
+    with_options,
+)
+from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.verify import Verdict
+
+#: top-2 gap in logits below which a greedy difference counts as a near tie
+DEFAULT_EPS = 0.05
 
 EPILOG = """Exit code: 0 when all texts are identical or differ first at a near tie (greedy only), else 1.
 
@@ -38,7 +49,7 @@ def verify(
     temp: Annotated[float, typer.Option("--temp", help="Temperature.")] = 0.0,
     eps: Annotated[
         float, typer.Option("--eps", min=0.0, help="Top-2 gap in logits below which a difference is a near tie.")
-    ] = 0.05,
+    ] = DEFAULT_EPS,
     governed: Annotated[
         bool, typer.Option("--governed", help="Speculate only where it pays, instead of at every step.")
     ] = False,
@@ -47,14 +58,17 @@ def verify(
     """Compare speculated text with plain text, token by token."""
     logs.set_up()
     prompts = which.prompts()
+    if how.method == "plain":
+        raise UsageError("--method plain leaves nothing to compare with plain decoding", "auto or lookup")
+    sampling = simple_sampling(temp, seed)
 
-    from localspec import verify as verifier
     from localspec.cli.answer import open_session
     from localspec.cli.console import progress_bar
-    from localspec.engine.params import SamplingParams
+    from localspec.machine import load_native
 
-    sampling = SamplingParams(temperature=temp, seed=seed)
-    sampling.validate()
+    load_native()
+    from localspec import verify as verifier
+
     with open_session(engine, how.method) as session, progress_bar() as bar:
         verdicts = verifier.verify(
             session,
@@ -72,12 +86,12 @@ def verify(
                    "passed": not failed, "prompts": [verdict.to_dict() for verdict in verdicts]}  # fmt: skip
         sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     else:
-        _show(verdicts, eps, sampling.greedy)
+        _show(about, how.method, verdicts, eps, sampling.greedy)
     if failed:
         raise typer.Exit(1)
 
 
-def _show(verdicts: list[Verdict], eps: float, greedy: bool) -> None:
+def _show(about: dict[str, Any], method: str, verdicts: list[Verdict], eps: float, greedy: bool) -> None:
     from localspec.cli.console import console
 
     out = console(stderr=False)
@@ -85,6 +99,7 @@ def _show(verdicts: list[Verdict], eps: float, greedy: bool) -> None:
     def say(line: str) -> None:
         out.print(line, markup=False, soft_wrap=not out.is_terminal)
 
+    say(f"{about['model']}, {about['mode']} mode, {about['build']}: {method} against plain")
     for verdict in verdicts:
         difference = verdict.divergence
         if difference is None:
@@ -94,7 +109,7 @@ def _show(verdicts: list[Verdict], eps: float, greedy: bool) -> None:
         other = _token(difference.speculated, difference.speculated_text)
         say(
             f"{verdict.prompt_id}: {judgement} at token {difference.index}: plain {plain}, speculated {other}, "
-            f"top-2 gap {difference.gap:.4f}"
+            f"top-2 gap {difference.gap:.4f}" + ("" if difference.between_best else ", not between the two best")
         )
     identical = sum(verdict.divergence is None for verdict in verdicts)
     ties = sum(verdict.divergence is not None and verdict.passes(eps, greedy) for verdict in verdicts)
@@ -102,6 +117,12 @@ def _show(verdicts: list[Verdict], eps: float, greedy: bool) -> None:
     tokens = sum(verdict.n_tokens for verdict in verdicts)
     say(f"{identical} of {len(verdicts)} identical, {ties} near ties, {len(verdicts) - identical - ties} different")
     say(f"{tokens} tokens compared; the speculated runs took {steps} steps and verified {drafted} drafts")
+    if not drafted:
+        say(
+            "nothing was drafted"
+            + (f" ({about['tree_limit']})" if about["tree_limit"] else "")
+            + ", so this shows little"
+        )
 
 
 def _token(token: int | None, text: str) -> str:

@@ -14,9 +14,9 @@ from typing import Any
 
 from llama_cpp import llama_cpp as L
 
-from localspec.engine import bindings, logs
+from localspec.engine import bindings, logs, memory
 from localspec.engine.base import TreeContext
-from localspec.engine.params import CACHE_TYPES, ContextParams, available_memory
+from localspec.engine.params import ContextParams, available_memory, check_gpu_layers
 from localspec.errors import EngineError, LocalspecError, ModelError
 from localspec.gguf_check import check_gguf
 
@@ -41,8 +41,8 @@ def init_backend() -> None:
 class Model:
     """Weights and vocabulary of one GGUF file. Made by `Model.load`; a context manager.
 
-    `size_bytes` counts the tensors. Token ids that a model lacks (`bos`, `eos`, `eot`) are None. `handle` and `vocab`
-    are native pointers, for this package only.
+    `size_bytes` counts the tensors. `gguf_name` is what the file calls itself, None if it does not say. Token ids that
+    a model lacks (`bos`, `eos`, `eot`) are None. `handle` and `vocab` are native pointers, for this package only.
     """
 
     def __init__(self, handle: Any, path: Path, n_gpu_layers: int) -> None:
@@ -53,7 +53,7 @@ class Model:
         self._free = weakref.finalize(self, _release, handle, self._contexts)
         self.vocab = L.llama_model_get_vocab(handle)
         self.metadata = _metadata(handle)
-        self.name = self.metadata.get("general.name") or path.stem
+        self.gguf_name: str | None = self.metadata.get("general.name") or None
         self.arch = self.metadata.get("general.architecture", "")
         self.n_vocab = int(L.llama_vocab_n_tokens(self.vocab))
         self.n_ctx_train = int(L.llama_model_n_ctx_train(handle))
@@ -85,9 +85,10 @@ class Model:
     ) -> Model:
         """Load a GGUF file; `n_gpu_layers` -1 puts all layers on the GPU where the build has one.
 
-        Raises `ModelNotFoundError` for a path that leads nowhere, `ModelError` for a file that cannot be used, and
-        `EngineError` when `progress` said stop.
+        Raises `UsageError` for any other negative number, `ModelNotFoundError` for a path that leads nowhere,
+        `ModelError` for a file that cannot be used, and `EngineError` when `progress` said stop.
         """
+        check_gpu_layers(n_gpu_layers)
         path = Path(path).expanduser()
         check_gguf(path)
         init_backend()
@@ -197,15 +198,25 @@ class Model:
         self._contexts.add(context)
         return context
 
-    def kv_bytes_per_token(self, params: ContextParams) -> int:
-        """Estimated K/V cache bytes of one position over all layers; an upper bound where layers differ."""
+    @property
+    def shape(self) -> memory.Shape:
+        """The sizes that decide how much memory a context takes."""
         n_head = max(1, int(L.llama_model_n_head(self.handle)))
-        n_head_kv = int(L.llama_model_n_head_kv(self.handle))
-        per_head = self.n_embd // n_head
-        d_k = int(self.metadata.get(f"{self.arch}.attention.key_length", per_head))
-        d_v = int(self.metadata.get(f"{self.arch}.attention.value_length", per_head))
-        per_layer = n_head_kv * (d_k * CACHE_TYPES[params.type_k][1] + d_v * CACHE_TYPES[params.type_v][1])
-        return int(per_layer * self.n_layer)
+
+        def size(key: str, default: int) -> int:
+            text = self.metadata.get(f"{self.arch}.{key}", "")
+            return int(text) if text.isdecimal() else default
+
+        return memory.Shape(
+            n_vocab=self.n_vocab,
+            n_embd=self.n_embd,
+            n_layer=self.n_layer,
+            n_head=n_head,
+            n_head_kv=int(L.llama_model_n_head_kv(self.handle)),
+            d_k=size("attention.key_length", self.n_embd // n_head),
+            d_v=size("attention.value_length", self.n_embd // n_head),
+            n_ff=size("feed_forward_length", 0),
+        )
 
     def _refuse_oversized(self, params: ContextParams) -> None:
         # The library clears its cache at once: on a machine that overcommits, too large a cache gets the process
@@ -215,14 +226,7 @@ class Model:
         available = available_memory()
         if available is None or self.is_recurrent or self.is_hybrid:
             return
-        per_token = self.kv_bytes_per_token(params)
-        n_ctx = params.resolve_n_ctx(self.n_ctx_train)
-        if per_token * n_ctx > available:
-            raise EngineError(
-                f"n_ctx={n_ctx} needs {per_token * n_ctx / 2**30:.1f} GiB for its K/V cache; "
-                f"{available / 2**30:.1f} GiB are free",
-                f"at most n_ctx={available // max(1, per_token) // 256 * 256} would fit",
-            )
+        memory.refuse_oversized(self.shape, params, params.resolve_n_ctx(self.n_ctx_train), available)
 
     def close(self) -> None:
         """Free the model and every context made from it. Idempotent."""

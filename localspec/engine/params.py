@@ -18,6 +18,15 @@ Mode = Literal["auto", "patched", "stock"]
 
 DEFAULT_N_CTX = 8192
 
+#: bounds of what the native structures hold, or of what makes sense at all
+MAX_INT = 2**31 - 1
+MAX_N_CTX = MAX_INT - 255  # the library rounds up to a multiple of 256
+MAX_THREADS = 512
+MAX_SEQUENCES = 256
+MAX_TEMPERATURE = 1000.0
+MAX_PENALTY = 1000.0
+MAX_BIAS = 1e6
+
 #: K/V cache types by name: (number of the type in ggml, bytes per element)
 CACHE_TYPES: dict[str, tuple[int, float]] = {
     "f32": (0, 4.0),
@@ -55,12 +64,13 @@ class ContextParams:
 
     def validate(self) -> None:
         """Raise `UsageError` that names the first field with an unusable value."""
-        _whole("n_ctx", self.n_ctx or 0, 0)
-        for name in ("n_batch", "n_ubatch", "n_seq_max"):
+        _whole("n_ctx", self.n_ctx or 0, 0, MAX_N_CTX)
+        for name in ("n_batch", "n_ubatch"):
             _whole(name, getattr(self, name), 1)
+        _whole("n_seq_max", self.n_seq_max, 1, MAX_SEQUENCES)
         for name in ("n_threads", "n_threads_batch"):
             if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), 1)
+                _whole(name, getattr(self, name), 1, MAX_THREADS)
         for name in ("type_k", "type_v"):
             if getattr(self, name) not in CACHE_TYPES:
                 raise UsageError(
@@ -108,20 +118,20 @@ class SamplingParams:
 
     def validate(self) -> None:
         """Raise `UsageError` that names the first field with an unusable value."""
-        _number("temperature", self.temperature, 0.0, math.inf)
+        _number("temperature", self.temperature, 0.0, MAX_TEMPERATURE)
         _whole("top_k", self.top_k, 0)
         for name in ("top_p", "min_p", "typical_p"):
             _number(name, getattr(self, name), 0.0, 1.0)
-        _number("repeat_penalty", self.repeat_penalty, 1e-6, math.inf)
+        _number("repeat_penalty", self.repeat_penalty, 1e-6, MAX_PENALTY)
         for name in ("presence_penalty", "frequency_penalty"):
-            _number(name, getattr(self, name), -math.inf, math.inf)
+            _number(name, getattr(self, name), -MAX_PENALTY, MAX_PENALTY)
         _whole("repeat_last_n", self.repeat_last_n, -1)
         if self.seed is not None:
-            _whole("seed", self.seed, -1)
+            _whole("seed", self.seed, -1, 2**64 - 1)
         for token, bias in self.logit_bias.items():
             _whole("logit_bias", token, 0)
             if bias != -math.inf:
-                _number(f"logit_bias[{token}]", bias, -math.inf, math.inf)
+                _number(f"logit_bias[{token}]", bias, -MAX_BIAS, MAX_BIAS)
         if self.grammar is not None and self.json_schema is not None:
             raise UsageError("grammar and json_schema exclude each other", "give one of them")
 
@@ -138,19 +148,25 @@ class SamplingParams:
         return self.temperature == 0.0 and not self.penalised and not self.logit_bias and not constrained
 
 
-def _whole(name: str, value: object, minimum: int) -> None:
+def check_gpu_layers(n_gpu_layers: int) -> None:
+    """Raise `UsageError` unless the number of layers for the GPU is -1 (all) or more."""
+    _whole("n_gpu_layers", n_gpu_layers, -1)
+
+
+def _whole(name: str, value: object, minimum: int, maximum: int = MAX_INT) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError(f"{name} is {value!r}, not a whole number")
     if value < minimum:
         raise UsageError(f"{name} is {value}; it starts at {minimum}")
+    if value > maximum:
+        raise UsageError(f"{name} is {value}; it is at most {maximum}")
 
 
 def _number(name: str, value: object, minimum: float, maximum: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise UsageError(f"{name} is {value!r}, not a finite number")
     if not minimum <= value <= maximum:
-        limits = f"from {minimum:g} to {maximum:g}" if maximum < math.inf else f"at least {minimum:g}"
-        raise UsageError(f"{name} is {value}; it is {limits}")
+        raise UsageError(f"{name} is {value}; it is from {minimum:g} to {maximum:g}")
 
 
 def default_threads() -> int:

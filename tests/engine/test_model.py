@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localspec.engine import logs
-from localspec.engine import bindings
+from localspec.engine import bindings, logs, memory
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams, default_threads
 from localspec.errors import EngineError, ModelError, ModelNotFoundError, UsageError
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_facts_of_a_model(tiny: dict[str, Model]) -> None:
     model = tiny["gemma3"]
-    assert (model.name, model.arch) == ("tiny-gemma3", "gemma3")
+    assert (model.gguf_name, model.arch) == ("tiny-gemma3", "gemma3")
     assert (model.n_vocab, model.n_ctx_train, model.n_embd) == (N_VOCAB, N_CTX_TRAIN, N_EMBD)
     assert (model.n_layer, model.n_swa) == (6, N_SWA)
     assert (model.bos, model.eos, model.add_bos) == (1, 4, False)
@@ -161,6 +161,10 @@ def test_log_fragments_become_lines(caplog: pytest.LogCaptureFixture) -> None:
         ("n_seq_max", 0),
         ("n_threads", 0),
         ("n_threads_batch", -3),
+        ("n_ctx", 10**11),
+        ("n_batch", 10**11),
+        ("n_seq_max", 257),
+        ("n_threads", 10**11),
         ("type_k", "q3"),
         ("type_v", "F16"),
         ("mode", "fast"),
@@ -181,6 +185,37 @@ def test_context_that_cannot_be_allocated_is_refused(tiny: dict[str, Model]) -> 
     with pytest.raises(EngineError, match="n_ctx=2000000000") as caught:
         tiny["llama"].new_context(ContextParams(n_ctx=2_000_000_000))
     assert caught.value.hint
+
+
+def test_more_than_the_cache_counts_as_memory(
+    tiny: dict[str, Model], make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, params = tiny["llama"], ContextParams(n_ctx=512)
+    cache = memory.kv_bytes_per_token(model.shape, params) * 512
+    need = memory.context_bytes(model.shape, params, 512)
+    assert need > cache + 256 * N_VOCAB * 4
+    monkeypatch.setattr("localspec.engine.model.available_memory", lambda: need)
+    make_context(model, "stock", n_ctx=512)
+    monkeypatch.setattr("localspec.engine.model.available_memory", lambda: need - 1)
+    with pytest.raises(EngineError, match="n_ctx=512 needs about"):
+        model.new_context(params)
+
+
+@pytest.mark.model
+def test_the_estimate_is_near_what_the_library_takes(model: Model, caplog: pytest.LogCaptureFixture) -> None:
+    params = ContextParams(n_ctx=2048)
+    with caplog.at_level(logging.DEBUG, "localspec.native"):
+        model.new_context(params).close()
+    sizes = re.findall(r"(?:KV|compute) buffer size = +([\d.]+) MiB", caplog.text)
+    taken = sum(float(size) for size in sizes)
+    assert len(sizes) >= 2
+    assert taken <= memory.context_bytes(model.shape, params, 2048) / 2**20 <= 2 * taken + 50
+
+
+@pytest.mark.parametrize("layers", [-2, 10**11])
+def test_an_unusable_number_of_gpu_layers_is_named(path: Path, layers: int) -> None:
+    with pytest.raises(UsageError, match="n_gpu_layers"):
+        Model.load(path, n_gpu_layers=layers)
 
 
 def test_context_length_defaults_to_the_models_up_to_a_limit(tiny: dict[str, Model], make_context: MakeContext) -> None:

@@ -85,10 +85,10 @@ class Topology:
     @cached_property
     def depths(self) -> IntArray:
         """Distance from the root, int32, shape [n_nodes]."""
-        depths = np.zeros(self.n_nodes, dtype=np.int32)
-        for node in range(1, self.n_nodes):
-            depths[node] = depths[self.parents[node]] + 1
-        return _frozen(depths)
+        depths = [0]
+        for parent in self.parents[1:]:
+            depths.append(depths[parent] + 1)
+        return _frozen(np.array(depths, dtype=np.int32))
 
     @property
     def depth(self) -> int:

@@ -116,6 +116,8 @@ class OnlineCost:
     _RATE = 0.2
     #: share of a learned deviation that is left after a step, so that a size once found dear is tried again
     _MEMORY = 0.998
+    #: plain steps whose forgetting is done at once: they are the ones where this bookkeeping must not show
+    _FORGET_EVERY = 16
 
     def __init__(self, curve: CostCurve | None, max_nodes: int) -> None:
         sizes = np.arange(1, max_nodes + 1, dtype=np.float64)
@@ -129,6 +131,7 @@ class OnlineCost:
         self._log_sizes: Floats = np.log2(sizes)
         self._n_plain, self._n_needed = 0, 1
         self._learned = False
+        self._n_unforgotten = 0
         self._last_off = [0.0, 0.0]
         #: entry n - 1: cost of n nodes in plain steps, float64 [max_nodes]
         self.relative: Floats = self._shape
@@ -156,12 +159,14 @@ class OnlineCost:
             off = self._credible(off, 1)
             cost = float(self.relative[n - 1]) * math.exp(off)
             self.n_tree_steps += 1
-        if n > 1 or self._learned:
+        self._n_unforgotten += 1
+        if n > 1 or (self._learned and self._n_unforgotten >= self._FORGET_EVERY):
             self._learn(n, off, cost)
         return cost
 
     def _learn(self, n: int, off: float, cost: float) -> None:
-        self._log_factor = self._MEMORY * self._log_factor
+        self._log_factor = self._MEMORY**self._n_unforgotten * self._log_factor
+        self._n_unforgotten = 0
         if n > 1:
             near = 1 - np.abs(self._log_sizes - self._log_sizes[n - 1]) / 1.5
             rate = self._RATE if abs(off) <= self._CLIP else 2 * self._RATE

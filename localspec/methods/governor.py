@@ -80,15 +80,19 @@ class Calibration:
     _MOST = 1.25
 
     def __init__(self) -> None:
-        self._expected: Floats = np.zeros(self._DEPTHS)
-        self._seen: Floats = np.zeros(self._DEPTHS)
+        # plain lists: trees are small, and this runs in every step that drafted
+        self._expected = [0.0] * self._DEPTHS
+        self._seen = [0.0] * self._DEPTHS
         self._factor: Floats = np.ones(self._DEPTHS)
 
     def start(self) -> None:
         """A new text: little of the past remains."""
-        self._expected *= 0.1
-        self._seen *= 0.1
+        self._fade(0.1)
         self._update()
+
+    def _fade(self, share: float) -> None:
+        self._expected = [share * value for value in self._expected]
+        self._seen = [share * value for value in self._seen]
 
     def correct(self, tree: Tree) -> Floats:
         """Corrected p, float64 [n_nodes], at most 1 and never larger than the parent's."""
@@ -97,33 +101,27 @@ class Calibration:
 
     def observe(self, candidate: Tree, keep: Sequence[int], walk: Walk) -> None:
         """Compare a candidate tree, of which the nodes `keep` were verified, with the emitted tokens."""
-        depths = candidate.topology.depths
-        hits = 0
-        node = 0
-        for token in walk.tokens:
-            child = candidate.child(node, token)
-            if child is None:
-                break
-            node = child
-            hits += 1
-        verified = np.zeros(len(candidate), dtype=bool)
-        verified[keep] = True
-        # Only below a verified node would acceptance have been seen; counting more would count failures alone.
-        p = candidate.p * verified[candidate.topology.parent_array]
+        self._fade(self._MEMORY)
         last = self._DEPTHS - 1
-        expected = np.bincount(np.minimum(depths, last), weights=p, minlength=self._DEPTHS)
-        self._expected = self._MEMORY * self._expected + expected
-        self._seen *= self._MEMORY
-        self._seen[1 : min(hits, last) + 1] += 1
-        if hits > last:
-            self._seen[last] += hits - last
+        verified = set(keep)
+        topology = candidate.topology
+        rows = zip(topology.parents, topology.depths.tolist(), candidate.p.tolist(), strict=True)
+        for parent, depth, p in rows:
+            # Only below a verified node would acceptance have been seen; counting more would count failures alone.
+            if parent in verified:
+                self._expected[min(depth, last)] += p
+        node: int | None = 0
+        for depth, token in enumerate(walk.tokens, start=1):
+            node = candidate.child(node, token) if node is not None else None
+            if node is None:
+                break
+            self._seen[min(depth, last)] += 1
         self._update()
 
     def _update(self) -> None:
         factor = 1.0
         factors = [1.0]
-        pairs = zip(self._seen.tolist()[1:], self._expected.tolist()[1:], strict=True)
-        for seen, expected in pairs:
+        for seen, expected in zip(self._seen[1:], self._expected[1:], strict=True):
             # A depth with few cases leans on the one above; falling factors keep parents before children.
             most = self._MOST if len(factors) == 1 else factor
             factor = min((seen + self._PRIOR * factor) / (expected + self._PRIOR), most)
@@ -145,6 +143,8 @@ class Governor:
         self._cost = OnlineCost(curve, self._max_nodes)
         self._trust = Calibration()
         self._draft_cost = 0.0
+        #: the last answer of `_largest_useful` and what it was for
+        self._useful: tuple[Floats | None, float, int] = (None, 0.0, 1)
         self._reset()
 
     def _reset(self) -> None:
@@ -186,9 +186,14 @@ class Governor:
 
     def _largest_useful(self) -> int:
         """The size with the best yield if every node were accepted; 1 when even that is not faster."""
-        best = self._sizes / (self._cost.relative + self._draft_cost)
-        n = int(best.argmax()) + 1
-        return n if best[n - 1] >= MARGIN else 1
+        relative, draft_cost = self._cost.relative, self._draft_cost
+        known_relative, known_draft_cost, n = self._useful
+        if relative is not known_relative or abs(draft_cost - known_draft_cost) > 0.002:
+            best = self._sizes / (relative + draft_cost)
+            n = int(best.argmax()) + 1
+            n = n if best[n - 1] >= MARGIN else 1
+            self._useful = (relative, draft_cost, n)
+        return n
 
     def select(self, tree: Tree) -> Tree:
         """The nodes worth verifying: those with the largest p, as many as pay."""

@@ -231,12 +231,15 @@ _GROUPS = (EngineOptions, MethodOptions, SamplingOptions, LimitOptions, PromptOp
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Show a command whose parameters are option groups to Typer with the groups' fields in their place."""
-    hints = typing.get_type_hints(command, include_extras=True)
-    groups: dict[str, type[Any]] = {name: hint for name, hint in hints.items() if hint in _GROUPS}
+    # not get_type_hints: before Python 3.11 it wraps what defaults to None, and the wrapping hides it from Typer
+    written = inspect.signature(command, eval_str=True).parameters
+    groups: dict[str, type[Any]] = {
+        name: parameter.annotation for name, parameter in written.items() if parameter.annotation in _GROUPS
+    }
     parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
+    for name, parameter in written.items():
         if name not in groups:
-            parameters.append(parameter.replace(annotation=hints[name]))
+            parameters.append(parameter)
             continue
         fields = typing.get_type_hints(groups[name], include_extras=True)
         for field in dataclasses.fields(groups[name]):

@@ -2,5 +2,5 @@
 
 import os
 
-# Read when the native library starts its threads: on a busy machine, threads that spin cost more than they save.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Read when the native library starts its threads: on a busy machine, threads that spin for long cost more than they save.
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")

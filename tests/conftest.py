@@ -2,5 +2,5 @@
 
 import os
 
-# Read when the native library starts its threads: on a busy machine, threads that spin for long cost more than they save.
+# Read when the native library starts its threads: on a busy machine, long spinning costs more than it saves.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")

@@ -175,9 +175,11 @@ class Generator:
         rest = self._pending = body[len(self.chain) :]
         if rest:
             done = self.ctx.prefill(rest, self.seq, lambda _: not job.cancelled())
-            self._extend(rest[:done])
+            self.chain.extend(rest[:done])
             if done < len(rest):
                 job.reason = "cancelled"
+                del self.chain[self.ctx.n_past(self.seq) :]  # lost where the model's state cannot step back
+            self._extend(())
         if job.reason is None:
             job.method.drafter.start(job.prompt)
             job.method.scheduler.start()

@@ -128,8 +128,18 @@ class Topology:
 
     def prune(self, keep: Sequence[int]) -> Topology:
         """The sub-tree of the nodes in `keep` (sorted, closed under parents, with the root)."""
-        position = {node: i for i, node in enumerate(keep)}
-        return Topology(tuple(-1 if node == 0 else position[self.parents[node]] for node in keep))
+        position = {-1: -1}
+        position.update(zip(keep, range(len(keep)), strict=True))
+        parents = self.parents
+        return Topology._of(tuple([position[parents[node]] for node in keep]))
+
+    @classmethod
+    def _of(cls, parents: tuple[int, ...]) -> Topology:
+        """A topology of parents that are right by construction: a step makes one, so it pays to skip the checks."""
+        topology = cls.__new__(cls)
+        object.__setattr__(topology, "parents", parents)
+        object.__setattr__(topology, "name", "")
+        return topology
 
 
 @lru_cache(maxsize=MAX_NODES)
@@ -239,7 +249,7 @@ class TreeBuilder:
     def build(self) -> Tree:
         """The finished tree."""
         return Tree(
-            Topology(tuple(self.parents)),
+            Topology._of(tuple(self.parents)),
             np.array(self.tokens, dtype=np.int32),
             np.array(self.p, dtype=np.float32),
         )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
 
-#: called between chunks of a prompt with the number of tokens done; returns False to stop
+#: called while a prompt is read, often, with the number of tokens done; returns False to stop
 Progress = Callable[[int], bool]
 
 MAX_TOP_K = 16
@@ -82,7 +82,10 @@ class TreeContext(Protocol):
         ...
 
     def prefill(self, tokens: Sequence[int], seq: int = 0, progress: Progress | None = None) -> int:
-        """Append tokens to the chain and return how many were appended (fewer when `progress` said stop).
+        """Append tokens to the chain and return how many were appended (fewer when `progress` said stop; on the CPU
+        this takes effect within a chunk as well, whose tokens are then not appended).
+
+        A model whose state cannot step back may lose its chain then: `n_past` tells.
 
         Raises `ContextLengthError` when they do not fit.
         """

@@ -22,6 +22,33 @@ from localspec.errors import ContextLengthError, EngineError, UsageError
 OK, FULL, ABORTED = 0, 1, 2
 
 
+#: a chunk of a prompt up to this size takes about as long as a step, so it is not interrupted
+_SHORT = 32
+_NO_CALLBACK = L.ggml_abort_callback()
+
+
+class _Watch:
+    """Asks `progress`, from inside an evaluation, whether to go on; the library calls back after every operation.
+
+    Only CPU back ends ask. An exception of `progress` cannot cross the library: it is kept in `failure`.
+    """
+
+    def __init__(self, progress: Progress, done: int) -> None:
+        self.stopped = False
+        self.failure: BaseException | None = None
+        self._progress = progress
+        self._done = done
+        self.callback = L.ggml_abort_callback(self._ask)
+
+    def _ask(self, _data: object) -> bool:
+        if not self.stopped:
+            try:
+                self.stopped = not self._progress(self._done)
+            except BaseException as error:
+                self.stopped, self.failure = True, error
+        return self.stopped
+
+
 class NativeContext:
     """A llama context with `n_seq_max` chains; sub-classes add the trees. Not thread-safe.
 
@@ -79,7 +106,8 @@ class NativeContext:
         while done < len(array):
             chunk = array[done : done + self.n_ubatch]
             self._batch.fill_chain(chunk, self._n_past[seq], seq, outputs=False)
-            self._evaluate(seq)
+            if not self._evaluate(seq, _Watch(progress, done) if progress and len(chunk) > _SHORT else None):
+                break
             self._n_past[seq] += len(chunk)
             done += len(chunk)
             if progress is not None and not progress(done):
@@ -89,18 +117,29 @@ class NativeContext:
     def _has_tree(self, seq: int) -> bool:
         raise NotImplementedError
 
-    def _evaluate(self, seq: int) -> None:
-        """Decode the batch; on failure the sequence is a plain chain of `n_past` tokens again."""
+    def _evaluate(self, seq: int, watch: _Watch | None = None) -> bool:
+        """Decode the batch; False when `watch` stopped it. Unless it is done, the sequence is a plain chain of
+        `n_past` tokens again (of none where the memory of the model cannot step back)."""
         self.generation += 1
-        with logs.collect_errors() as errors, self._timed():
+        mark = logs.n_errors()
+        with self._timed():
+            if watch is not None:
+                L.llama_set_abort_callback(self.ctx, watch.callback, None)
             status = L.llama_decode(self.ctx, self._batch.native)
             L.llama_synchronize(self.ctx)
-        if status != OK:
-            self._rewind(seq, self._n_past[seq])
-            self._fail(status, self._batch.native.n_tokens, errors)
+            if watch is not None:
+                L.llama_set_abort_callback(self.ctx, _NO_CALLBACK, None)
+        if status == OK:
+            return True
+        self._rewind(seq, self._n_past[seq])
+        if watch is None or not watch.stopped:
+            self._fail(status, self._batch.native.n_tokens, mark)
+        if watch.failure is not None:
+            raise watch.failure
+        return False
 
-    def _fail(self, status: int, n: int, errors: list[str]) -> NoReturn:
-        """Raise what `status` of an evaluation of `n` tokens means."""
+    def _fail(self, status: int, n: int, mark: int) -> NoReturn:
+        """Raise what `status` of an evaluation of `n` tokens means; native errors since `mark` say why."""
         if status == FULL:
             raise ContextLengthError(
                 f"no room for {n} more tokens: {sum(self._n_past)} of {self.n_ctx} cells of the context are taken",
@@ -108,7 +147,7 @@ class NativeContext:
             )
         if status == ABORTED:
             raise EngineError("the evaluation was aborted")
-        raise EngineError(f"llama.cpp failed to evaluate {n} tokens: {logs.reason(errors, f'status {status}')}")
+        raise EngineError(f"llama.cpp failed to evaluate {n} tokens: {logs.reason(mark, f'status {status}')}")
 
     def drop(self, seq: int = 0) -> None:
         raise NotImplementedError

@@ -194,11 +194,11 @@ def create_context(model: Model, params: ContextParams, **overrides: Any) -> Any
     native.no_perf = True
     for name, value in overrides.items():
         setattr(native, name, value)
-    with logs.collect_errors() as errors:
-        ctx = L.llama_init_from_model(model.handle, native)
+    mark = logs.n_errors()
+    ctx = L.llama_init_from_model(model.handle, native)
     if not ctx:
         raise EngineError(
-            f"no context of n_ctx={native.n_ctx}: {logs.reason(errors, 'the library gave no reason')}",
+            f"no context of n_ctx={native.n_ctx}: {logs.reason(mark, 'the library gave no reason')}",
             "use a smaller n_ctx, or another cache type",
         )
     return ctx

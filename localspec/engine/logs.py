@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Iterator
 
 from llama_cpp import llama_cpp as L
@@ -25,7 +26,8 @@ _CONTINUED = 5
 _LEVELS = {0: logging.DEBUG, 1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.ERROR}
 
 _lock = threading.RLock()
-_collectors: list[list[str]] = []
+_errors: deque[str] = deque(maxlen=64)
+_n_errors = 0
 _installed = False
 
 
@@ -54,8 +56,9 @@ class _Lines:
         if not line.strip("."):  # empty, or the dots of a progress bar
             return
         if self._level >= logging.ERROR:
-            for collected in _collectors:
-                collected.append(line)
+            global _n_errors
+            _errors.append(line)
+            _n_errors += 1
         logger.log(self._level, "%s", line)
 
 
@@ -87,22 +90,21 @@ def install() -> None:
         _installed = True
 
 
-@contextlib.contextmanager
-def collect_errors() -> Iterator[list[str]]:
-    """Gather the native error lines that appear meanwhile; they still reach `logging`."""
-    lines: list[str] = []
+def n_errors() -> int:
+    """How many native error lines there were so far: a mark to take before a call that may fail."""
+    return _n_errors
+
+
+def errors_since(mark: int) -> list[str]:
+    """The native error lines after a mark (the last 64 of them)."""
     with _lock:
-        _collectors.append(lines)
-    try:
-        yield lines
-    finally:
-        with _lock:
-            _collectors[:] = [other for other in _collectors if other is not lines]
+        return list(_errors)[max(len(_errors) - (_n_errors - mark), 0) :]
 
 
-def reason(lines: list[str], fallback: str) -> str:
-    """The first of the collected lines, which names the cause (the later ones say who gave up), without the name of
-    the C function that wrote it."""
+def reason(mark: int, fallback: str) -> str:
+    """The first native error line after a mark, which names the cause (the later ones say who gave up), without the
+    name of the C function that wrote it."""
+    lines = errors_since(mark)
     if not lines:
         return fallback
     head, separator, tail = lines[0].partition(": ")

@@ -97,14 +97,14 @@ class Model:
         params.load_mode = L.LLAMA_LOAD_MODE_MMAP if use_mmap else L.LLAMA_LOAD_MODE_NONE
         watch = _LoadWatch(progress)
         params.progress_callback = watch.callback
-        with logs.collect_errors() as errors:
-            handle = L.llama_model_load_from_file(os.fsencode(path), params)
+        mark = logs.n_errors()
+        handle = L.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
             if watch.failure is not None:
                 raise watch.failure
             if watch.stopped:
                 raise EngineError(f"loading {path.name} was stopped")
-            raise ModelError(f"{path.name} cannot be loaded: {logs.reason(errors, 'the library gave no reason')}")
+            raise ModelError(f"{path.name} cannot be loaded: {logs.reason(mark, 'the library gave no reason')}")
         model = cls(handle, path, n_gpu_layers)
         try:
             model._refuse_unsupported()

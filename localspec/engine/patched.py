@@ -37,6 +37,43 @@ def new_patched_context(model: Model, params: ContextParams) -> TreeContext:
     return StockContext(model, params, context.tree_limit_reason)
 
 
+class _Nodes:
+    """The arrays that a decode takes, made once a context and filled in every step.
+
+    Plain addresses of fixed buffers are the cheapest arguments that ctypes can pass.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.tokens, self.parents, self.seqs = (np.empty(capacity, dtype=np.int32) for _ in range(3))
+        self.tokens_address, self.parents_address = self.tokens.ctypes.data, self.parents.ctypes.data
+        self._seqs_address = self.seqs.ctypes.data
+        #: None while all nodes are of sequence 0
+        self.seqs_address: int | None = None
+
+    def fill(self, growths: Sequence[Growth]) -> int:
+        """Take the nodes of all growths, one after the other, and return their number."""
+        n = 0
+        self.seqs_address = None
+        for tokens, parents, seq in growths:
+            end = n + len(tokens)
+            if end > len(self.tokens):
+                raise UsageError(f"one decode takes at most {len(self.tokens)} nodes")
+            self.tokens[n:end] = tokens
+            self.parents[n:end] = parents
+            self.seqs[n:end] = seq
+            if seq:
+                self.seqs_address = self._seqs_address
+            n = end
+        return n
+
+    def fill_path(self, path: Sequence[int]) -> int:
+        """Take the node numbers of a path, and return their number."""
+        if len(path) > len(self.tokens):
+            raise UsageError(f"a path has at most {len(self.tokens)} nodes")
+        self.tokens[: len(path)] = path
+        return len(path)
+
+
 class _Scratch:
     """Buffers of the row statistics, made once a context: they are used in every step."""
 
@@ -159,6 +196,7 @@ class PatchedContext(NativeContext):
         self.tree_limit_reason = reason.decode() if reason else None
         self.max_nodes = 1 if reason else min(bindings.MAX_NODES, int(L.llama_n_batch(self.ctx)))
         self.scratch = _Scratch()
+        self._nodes = _Nodes(int(L.llama_n_batch(self.ctx)))
         self._open: set[int] = set()
 
     @property
@@ -200,52 +238,36 @@ class PatchedContext(NativeContext):
                 if self.lib.llama_tree_begin(self.ctx, seq) != bindings.OK:
                     raise EngineError(f"no tree can be opened: {self.tree_limit_reason or 'the library refused'}")
                 self._open.add(seq)
-        token_array, parent_array, seq_array = _join(growths)
-        n = len(token_array)
+        nodes = self._nodes
+        n = nodes.fill(growths)
         self.generation += 1
-        arrays = (
-            token_array.ctypes.data,
-            parent_array.ctypes.data,
-            None if seq_array is None else seq_array.ctypes.data,
+        mark = logs.n_errors()
+        start = perf_counter()
+        status = self.lib.llama_tree_decode(
+            self.ctx, n, nodes.tokens_address, nodes.parents_address, nodes.seqs_address, None
         )
-        with logs.collect_errors() as errors:
-            start = perf_counter()
-            status = self.lib.llama_tree_decode(self.ctx, n, *arrays, None)
-            L.llama_synchronize(self.ctx)
-            self.native_seconds += perf_counter() - start
+        L.llama_synchronize(self.ctx)
+        self.native_seconds += perf_counter() - start
         if status == bindings.INVALID:
             raise UsageError(
                 f"{n} nodes were refused: a parent comes before its children, tokens are of the vocabulary, and a tree "
                 f"has at most {self.max_nodes} nodes"
             )
         if status != bindings.OK:
-            self._fail(status, n, errors)
+            self._fail(status, n, mark)
         return PatchedRows(self, n)
 
     def accept(self, path: Sequence[int], seq: int = 0) -> None:
-        nodes = np.array(path, dtype=np.int32)
+        n = self._nodes.fill_path(path)
         start = perf_counter()
-        status = self.lib.llama_tree_accept(self.ctx, self._checked(seq), nodes.ctypes.data, len(nodes))
+        status = self.lib.llama_tree_accept(self.ctx, self._checked(seq), self._nodes.tokens_address, n)
         self.native_seconds += perf_counter() - start
         if status != bindings.OK:
             self.drop(seq)
             raise UsageError(f"nodes {list(path)} are not a path of the open tree of sequence {seq}")
         self._open.discard(seq)
-        self._n_past[seq] += len(nodes)
+        self._n_past[seq] += n
 
     def drop(self, seq: int = 0) -> None:
         self.lib.llama_tree_drop(self.ctx, self._checked(seq))
         self._open.discard(seq)
-
-
-def _join(growths: Sequence[Growth]) -> tuple[IntArray, IntArray, IntArray | None]:
-    """Flat arrays of all nodes; None for the sequences when all nodes are of sequence 0."""
-    if len(growths) == 1:
-        tokens, parents, seq = growths[0]
-        seqs = None if seq == 0 else np.full(len(tokens), seq, dtype=np.int32)
-        return np.ascontiguousarray(tokens, dtype=np.int32), np.ascontiguousarray(parents, dtype=np.int32), seqs
-    return (
-        np.concatenate([np.asarray(tokens, dtype=np.int32) for tokens, _, _ in growths]),
-        np.concatenate([np.asarray(parents, dtype=np.int32) for _, parents, _ in growths]),
-        np.repeat([seq for *_, seq in growths], [len(tokens) for tokens, _, _ in growths]).astype(np.int32),
-    )

@@ -150,7 +150,8 @@ class ChainSampler:
                 raise EngineError(f"token {token} breaks the grammar")
             L.llama_sampler_accept(self._grammar, token)
             self._checked = None
-        L.llama_sampler_accept(self._head, token)
+        if self._penalties is not None:  # nothing else in the chain has a history
+            L.llama_sampler_accept(self._penalties, token)
 
     def _draw(self, rows: Rows, i: int, constrained: bool) -> int:
         candidates, array = self._candidates, self._array
@@ -217,11 +218,12 @@ def _grammar(model: Model, params: SamplingParams) -> Any | None:
         raise UsageError("grammar is empty", "leave it out to sample without one")
     _refuse_unparsable(source, what)
     # The parser reports to stderr, the checks after it to the log.
-    with logs.collect_errors() as errors, logs.captured_stderr() as printed:
+    mark = logs.n_errors()
+    with logs.captured_stderr() as printed:
         sampler = L.llama_sampler_init_grammar(model.vocab, source.encode("utf-8", "replace"), b"root")
     if not sampler:
         parsed = next((line for line in printed if "error parsing grammar: " in line), None)
-        reason = parsed.partition("error parsing grammar: ")[2] if parsed else logs.reason(errors, "unknown reason")
+        reason = parsed.partition("error parsing grammar: ")[2] if parsed else logs.reason(mark, "unknown reason")
         raise UsageError(f"{what} cannot be used: {_shorten(reason)}")
     return sampler
 

@@ -211,6 +211,46 @@ def test_window_that_moved_on_is_either_kept_or_reported(tiny: dict[str, Model],
     assert_continues(context, plain, [])
 
 
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba", "lfm2"])
+@pytest.mark.parametrize("asks", [0, 3, 12])
+def test_stopping_inside_a_chunk_of_the_prompt_leaves_a_plain_chain(
+    tiny: dict[str, Model], make_pair: MakePair, name: str, asks: int
+) -> None:
+    rng = random.Random(6)
+    (context, _), (clean, _) = make_pair(tiny[name]), make_pair(tiny[name])
+    prompt = random_tokens(rng, 90)
+    context.prefill(prompt[:20])
+    asked = iter(range(asks))
+    done = context.prefill(prompt[20:], progress=lambda _: next(asked, None) is not None)
+    kept = context.n_past()
+    assert done == 0 and kept in ((20,) if name in ("llama", "gemma3") else (0, 20))
+    context.prefill(prompt[kept:])
+    clean.prefill(prompt)
+    for token in random_tokens(rng, 3):
+        rows = [each.decode([token], [-1]).logits(0) for each in (context, clean)]
+        np.testing.assert_allclose(*rows, atol=ATOL, rtol=0)
+        context.accept([0])
+        clean.accept([0])
+
+
+def test_an_error_of_the_progress_callback_ends_the_prompt_and_reaches_the_caller(
+    attention: Model, make_pair: MakePair
+) -> None:
+    rng = random.Random(7)
+    context, plain = make_pair(attention)
+    prompt = random_tokens(rng, 64)
+
+    def interrupted(_done: int) -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        context.prefill(prompt, progress=interrupted)
+    assert context.n_past() == 0
+    context.prefill(prompt)
+    plain.prompt(prompt)
+    assert_continues(context, plain, [], n=3)
+
+
 def test_tree_larger_than_a_physical_batch(attention: Model, make_pair: MakePair) -> None:
     rng = random.Random(4)
     context, plain = make_pair(attention, n_ubatch=16)

@@ -132,7 +132,8 @@ def test_loading_prints_nothing_and_logs_to_logging(
 
 def test_log_fragments_become_lines(caplog: pytest.LogCaptureFixture) -> None:
     lines = logs._Lines()
-    with caplog.at_level(logging.DEBUG, "localspec.native"), logs.collect_errors() as errors:
+    mark = logs.n_errors()
+    with caplog.at_level(logging.DEBUG, "localspec.native"):
         lines.feed(2, "one ")
         lines.feed(5, "line\n")
         lines.feed(2, "...")
@@ -148,8 +149,8 @@ def test_log_fragments_become_lines(caplog: pytest.LogCaptureFixture) -> None:
         (logging.DEBUG, "unfinished"),
         (logging.INFO, "advice"),
     ]
-    assert logs.reason(errors, "unknown") == "went wrong"
-    assert logs.reason([], "unknown") == "unknown"
+    assert logs.reason(mark, "unknown") == "went wrong"
+    assert logs.reason(logs.n_errors(), "unknown") == "unknown"
 
 
 @pytest.mark.parametrize(

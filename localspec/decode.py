@@ -192,7 +192,7 @@ class Generator:
         t0 = perf_counter()
         tree = self._propose(job)
         t1 = perf_counter()
-        rows = ctx.decode(tree.tokens, tree.topology.parent_array, self.seq)
+        rows = ctx.decode(tree.tokens, tree.topology.parents, self.seq)
         t2 = perf_counter()
         root = job.last
         walk = method.verifier.walk(tree, rows, job.sampler, self.vocab.eog, job.left)
@@ -209,7 +209,6 @@ class Generator:
         _count(job.stats, tree, walk, n)
         native = ctx.native_seconds + job.sampler.native_seconds - native
         forgiven = tuple(i for i in walk.forgiven if i < n)
-        nodes = tuple(tree.tokens.tolist())
         total = perf_counter() - t0
         job.stats.n_forgiven += len(forgiven)
         job.stats.seconds += total
@@ -217,7 +216,7 @@ class Generator:
         job.stats.propose_seconds += proposing
         timings = StepTimings(proposing, t2 - t1, t3 - t2, t4 - t3, native, total)
         tokens, path = walk.tokens[:n], walk.path[:n]
-        event = StepEvent(tokens, text, method.name, tree.topology, nodes, path, timings, forgiven=forgiven)
+        event = StepEvent(tokens, text, method.name, tree.topology, tree.tokens, path, timings, forgiven=forgiven)
         return event, note
 
     def _propose(self, job: _Job) -> Tree:
@@ -233,8 +232,7 @@ class Generator:
         if len(tree) > most:
             tree = tree.prune(range(most))
         if len(tree) > job.left:
-            depths = tree.topology.depths.tolist()
-            tree = tree.prune([node for node, depth in enumerate(depths) if depth < job.left])
+            tree = tree.prune([node for node, depth in enumerate(tree.topology.depths) if depth < job.left])
         return tree
 
     def _extend(self, tokens: Sequence[int]) -> None:

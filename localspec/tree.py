@@ -83,17 +83,17 @@ class Topology:
         return _frozen(np.array(self.parents, dtype=np.int32))
 
     @cached_property
-    def depths(self) -> IntArray:
-        """Distance from the root, int32, shape [n_nodes]."""
+    def depths(self) -> tuple[int, ...]:
+        """Distance of each node from the root."""
         depths = [0]
         for parent in self.parents[1:]:
             depths.append(depths[parent] + 1)
-        return _frozen(np.array(depths, dtype=np.int32))
+        return tuple(depths)
 
     @property
     def depth(self) -> int:
         """Depth of the deepest node; 0 for a lone root."""
-        return int(self.depths.max())
+        return max(self.depths)
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -174,27 +174,27 @@ class TopologyBank:
         return fitting[-1] if fitting else self.topologies[0]
 
 
-# made once: a plain step makes a tree as well
+# made once, as every plain step uses it
 _LONE_ROOT = Topology.chain(1)
-_CERTAIN = _frozen(np.ones(1, dtype=np.float32))
 
 
 @dataclass(frozen=True)
 class Tree:
     """A shape with a token at every node.
 
-    `tokens` is int32 [n_nodes]; `p` is float32 [n_nodes], the drafter's estimate of the probability that the node ends
-    up accepted (its whole path, so it never increases with depth); `p[0]` is 1.
+    `tokens` has one id a node; `p` is the drafter's estimate of the probability that the node ends up accepted (its
+    whole path, so it never increases with depth); `p[0]` is 1. Plain tuples: trees are small, and a step looks at
+    single nodes, where arrays are slow.
     """
 
     topology: Topology
-    tokens: IntArray
-    p: npt.NDArray[np.float32]
+    tokens: tuple[int, ...]
+    p: tuple[float, ...]
 
     @classmethod
     def root(cls, token: int) -> Tree:
         """The tree of plain decoding: the last token alone."""
-        return cls(_LONE_ROOT, np.array((token,), dtype=np.int32), _CERTAIN)
+        return cls(_LONE_ROOT, (token,), (1.0,))
 
     def __len__(self) -> int:
         return len(self.topology)
@@ -210,8 +210,8 @@ class Tree:
         """The sub-tree of the nodes in `keep` (sorted, closed under parents, with the root)."""
         if len(keep) == len(self):
             return self
-        index = np.asarray(keep, dtype=np.intp)
-        return Tree(self.topology.prune(keep), self.tokens[index], self.p[index])
+        tokens, p = self.tokens, self.p
+        return Tree(self.topology.prune(keep), tuple([tokens[i] for i in keep]), tuple([p[i] for i in keep]))
 
 
 class TreeBuilder:
@@ -248,8 +248,4 @@ class TreeBuilder:
 
     def build(self) -> Tree:
         """The finished tree."""
-        return Tree(
-            Topology._of(tuple(self.parents)),
-            np.array(self.tokens, dtype=np.int32),
-            np.array(self.p, dtype=np.float32),
-        )
+        return Tree(Topology._of(tuple(self.parents)), tuple(self.tokens), tuple(self.p))

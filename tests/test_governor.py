@@ -218,7 +218,7 @@ def test_the_most_likely_nodes_are_kept_with_their_parents() -> None:
     builder.add(builder.add(sure, 3, 0.8), 4, 0.7)
     builder.add(sure, 5, 0.02)
     kept = governor.select(builder.build())
-    assert kept.tokens.tolist() == [0, 1, 3, 4]
+    assert kept.tokens == (0, 1, 3, 4)
     assert kept.topology.parents == (-1, 0, 1, 2)
 
 
@@ -249,7 +249,7 @@ def calibrate(true: float, claim: float, verified: int) -> list[float]:
             right += 1
         tokens = tuple(d if d <= right else -1 for d in range(1, min(right + 1, verified) + 1))
         trust.observe(tree, list(range(verified)), Walk((), tokens))
-        corrected.append(trust.correct(tree).tolist())
+        corrected.append(trust.correct(tree))
     return [sum(values) / len(values) for values in zip(*corrected, strict=True)]
 
 
@@ -269,7 +269,7 @@ def test_fixed_verifies_everything_up_to_its_size() -> None:
     fixed.start()
     builder = TreeBuilder(0)
     builder.add_path(0, [1, 2, 3, 4], [0.1] * 4)
-    assert fixed.select(builder.build()).tokens.tolist() == [0, 1, 2]
+    assert fixed.select(builder.build()).tokens == (0, 1, 2)
     walk = Walk((), (1,))
     assert [fixed.observe(Tree.root(0), walk, 0.1) for _ in range(3)] == ["why", None, None]
 

@@ -10,6 +10,7 @@ Time reaches this module only as arguments; one *plain step* is the unit of all 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -83,7 +84,7 @@ class Calibration:
         # plain lists: trees are small, and this runs in every step that drafted
         self._expected = [0.0] * self._DEPTHS
         self._seen = [0.0] * self._DEPTHS
-        self._factor: Floats = np.ones(self._DEPTHS)
+        self._factor = [1.0] * self._DEPTHS
 
     def start(self) -> None:
         """A new text: little of the past remains."""
@@ -94,10 +95,10 @@ class Calibration:
         self._expected = [share * value for value in self._expected]
         self._seen = [share * value for value in self._seen]
 
-    def correct(self, tree: Tree) -> Floats:
-        """Corrected p, float64 [n_nodes], at most 1 and never larger than the parent's."""
-        depths = np.minimum(tree.topology.depths, self._DEPTHS - 1)
-        return np.minimum(tree.p * self._factor[depths], 1.0)
+    def correct(self, tree: Tree) -> list[float]:
+        """Corrected p of each node, at most 1 and never larger than the parent's."""
+        factor, last = self._factor, self._DEPTHS - 1
+        return [min(p * factor[min(depth, last)], 1.0) for p, depth in zip(tree.p, tree.topology.depths, strict=True)]
 
     def observe(self, candidate: Tree, keep: Sequence[int], walk: Walk) -> None:
         """Compare a candidate tree, of which the nodes `keep` were verified, with the emitted tokens."""
@@ -105,8 +106,7 @@ class Calibration:
         last = self._DEPTHS - 1
         verified = set(keep)
         topology = candidate.topology
-        rows = zip(topology.parents, topology.depths.tolist(), candidate.p.tolist(), strict=True)
-        for parent, depth, p in rows:
+        for parent, depth, p in zip(topology.parents, topology.depths, candidate.p, strict=True):
             # Only below a verified node would acceptance have been seen; counting more would count failures alone.
             if parent in verified:
                 self._expected[min(depth, last)] += p
@@ -126,7 +126,7 @@ class Calibration:
             most = self._MOST if len(factors) == 1 else factor
             factor = min((seen + self._PRIOR * factor) / (expected + self._PRIOR), most)
             factors.append(factor)
-        self._factor = np.array(factors)
+        self._factor = factors
 
 
 class Governor:
@@ -202,18 +202,23 @@ class Governor:
         if n == 1:
             return tree
         p = self._trust.correct(tree)
-        order = np.argsort(-p, kind="stable")  # equal p: the parent has the smaller number and stays first
-        rate = np.cumsum(p[order]) / (self._cost.relative[:n] + self._draft_cost)
-        best = int(rate.argmax()) + 1
-        self._promise = float(rate[best - 1])
+        # equal p: the parent has the smaller number and stays first
+        order = sorted(range(n), key=p.__getitem__, reverse=True)
+        costs = self._cost.relative[:n].tolist()
+        rates = [
+            tokens / (cost + self._draft_cost)
+            for tokens, cost in zip(accumulate(p[node] for node in order), costs, strict=True)
+        ]
+        self._promise = max(rates)
+        best = rates.index(self._promise) + 1
         if self.on:
-            if self._promise < MARGIN * rate[0]:
+            if self._promise < MARGIN * rates[0]:
                 best = 1
             if best == 1 and not self._calibrated and self._cost.n_tree_steps < LEARN_STEPS and self._step > 2:
                 best = 2
         elif best == 1 or self._promise < RETRY_MARGIN:
             best = 2 if self._step >= self._next_probe else 1
-        self._keep = np.sort(order[:best]).tolist()
+        self._keep = sorted(order[:best])
         return tree.prune(self._keep)
 
     def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:

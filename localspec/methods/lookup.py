@@ -193,7 +193,7 @@ class LookupDrafter:
         for token in walk.tokens:
             following = 0
             for child in topology.children[node]:
-                hit = bool(drafted.tokens[child] == token)
+                hit = drafted.tokens[child] == token
                 self._rates.count(self._codes[child], hit)
                 if hit:
                     following = child

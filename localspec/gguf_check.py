@@ -7,15 +7,17 @@ hostile file ends as one `ModelError`. It reads no tensor data and says nothing 
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from localspec.errors import ModelError, ModelNotFoundError
 from localspec.gguf_cursor import HINT, Cursor, show
+from localspec.gguf_matrices import Matrices
 
 Scalar = int | float | bool | str
 
@@ -30,6 +32,7 @@ STRING, ARRAY = 8, 9
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 SCALAR_SIZES = {kind: struct.calcsize("<" + fmt) for kind, fmt in SCALARS.items()}
 UINT32 = 4
+EMBEDDING, OUTPUT = b"token_embd.weight", b"output.weight"
 # smallest possible encodings: used to refuse absurd counts before the first one is read
 MIN_KV_BYTES = 8 + 1 + 4 + 1
 MIN_TENSOR_BYTES = 8 + 4 + 4 + 8
@@ -69,6 +72,7 @@ class GgufInfo:
     n_embd: int | None
     n_vocab: int | None
     metadata: Mapping[str, Scalar]
+    matrices: Matrices
 
 
 def check_gguf(path: str | Path) -> GgufInfo:
@@ -126,6 +130,7 @@ class _Header(Cursor):
         self.scalars: dict[bytes, Scalar] = {}
         self.arrays: dict[bytes, int] = {}
         self.kinds: dict[bytes, int] = {}
+        self.matrices = Matrices()
 
     def parse(self) -> GgufInfo:
         version = self._magic_and_version()
@@ -156,6 +161,7 @@ class _Header(Cursor):
             n_embd=self._int(prefix + b".embedding_length"),
             n_vocab=n_vocab if n_vocab is not None else self._int(prefix + b".vocab_size"),
             metadata={key.decode("utf-8", "replace"): value for key, value in self.scalars.items()},
+            matrices=self.matrices,
         )
 
     def _magic_and_version(self) -> int:
@@ -220,24 +226,34 @@ class _Header(Cursor):
         alignment = self._alignment()
         names: set[bytes] = set()
         n_params = 0
+        embedding: tuple[Sequence[int], str, int, int] | None = None
         end = expected = 0  # in bytes, from the start of the data section
         for index in range(n_tensors):
-            name, elements, n_bytes, offset = self._tensor(index)
+            name, shape, kind, offset = self._tensor(index)
+            elements = math.prod(shape)
+            type_name, block, block_bytes = _type_sizes()[kind]
+            n_bytes = elements // block * block_bytes
             if name in names:
                 self.fail(f"tensor {show(name)} appears twice")
             names.add(name)
             if offset != expected:
                 self.fail(f"tensor {show(name)} is at offset {offset} of the data, expected {expected}")
             n_params += elements
+            if name == EMBEDDING:
+                embedding = (shape, type_name, elements, n_bytes)
+            elif name.endswith(b".weight") and len(shape) > 1:
+                self.matrices.add(shape, type_name, elements, n_bytes)
             end = offset + n_bytes
             expected = _pad(end, alignment)
         start = _pad(self.pos, alignment)
         if n_tensors and max(start, start + end) > self.size:
             self.fail(f"truncated: {self.size} of {start + end} bytes, {start + end - self.size} are missing")
+        if embedding is not None and OUTPUT not in names:
+            self.matrices.add(*embedding)  # it serves as the output layer as well
         return n_params
 
-    def _tensor(self, index: int) -> tuple[bytes, int, int, int]:
-        """Name, elements, bytes and offset of the next tensor of the table."""
+    def _tensor(self, index: int) -> tuple[bytes, list[int], int, int]:
+        """Name, shape, type and offset (in bytes) of the next tensor of the table."""
         name = self.string(f"the name of tensor {index}")
         if len(name) > MAX_TENSOR_NAME:
             self.fail(f"the name of tensor {index} has {len(name)} bytes, more than {MAX_TENSOR_NAME}")
@@ -246,20 +262,18 @@ class _Header(Cursor):
         if n_dims > MAX_DIMS:
             self.fail(f"{what} has {n_dims} dimensions, more than {MAX_DIMS}")
         shape = [self.number("Q", what) for _ in range(n_dims)]
-        elements = 1
-        for dim in shape:
-            elements *= dim
+        elements = math.prod(shape)
         # zero-sized dimensions must not hide an absurd one
         if max(shape, default=1) > INT64_MAX or elements > INT64_MAX:
             self.fail(f"{what} has the impossible shape {shape}")
         kind = self.number("I", what)
         if kind not in _type_sizes():
             self.fail(f"{what} has the unknown type {kind}", "use a model made for this version of llama.cpp")
-        type_name, block, block_bytes = _type_sizes()[kind]
+        type_name, block, _ = _type_sizes()[kind]
         row = shape[0] if shape else 1
         if row % block:
             self.fail(f"{what} ({type_name}) has rows of {row} elements, not a multiple of {block}")
-        return name, elements, elements // block * block_bytes, self.number("Q", what)
+        return name, shape, kind, self.number("Q", what)
 
     def _text(self, key: bytes) -> str | None:
         value = self.scalars.get(key)

@@ -18,6 +18,7 @@ from localspec.calibrate.obtain import Outcome, find, measure_and_store
 from localspec.calibrate.store import CurveKey
 from localspec.chat import ChatTemplate, Message, chat_tokens
 from localspec.decode import Limits
+from localspec.engine import kernels
 from localspec.engine.base import FloatArray, TreeContext
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams, SamplingParams, check_gpu_layers
@@ -186,7 +187,7 @@ class Session:
             n_threads=n_threads,
             mode=self.ctx.mode,
             setup=f"k {params.type_k}, v {params.type_v}, {attention}, {n_threads_batch} batch threads, "
-            f"{self.layers_on_gpu} layers on the GPU",
+            f"{self.layers_on_gpu} layers on the GPU" + ("" if kernels.enabled() else ", stock kernels"),
         )
 
     @property

@@ -11,6 +11,7 @@ from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
 # Okabe and Ito's colours: they stay apart for colour-blind readers and in grey
@@ -50,8 +51,8 @@ def plot(result: BenchResult, path: Path) -> None:
         xs = [tasks.index(task) + offset for task in by_task]
         _ratio_bars(ratio, xs, list(by_task.values()), bar, COLOURS[number % len(COLOURS)], method)
         _step_bars(steps, xs, list(by_task.values()), bar, COLOURS[number % len(COLOURS)])
-    _dress(ratio, "Speed, plain = 1", baseline=1.0)
-    _dress(steps, "Tokens per step", baseline=1.0)
+    dress(ratio, "Speed, plain = 1", baseline=1.0)
+    dress(steps, "Tokens per step", baseline=1.0)
     steps.set_xticks(range(len(tasks)), ["all tasks" if task == ALL else task for task in tasks])
     if len(methods) > 1:
         ratio.set_ylim(0, ratio.get_ylim()[1] * 1.08)
@@ -66,6 +67,11 @@ def plot(result: BenchResult, path: Path) -> None:
         color=INK,
     )
     figure.supxlabel("\n".join(header_lines(header)), x=0.01, ha="left", fontsize=7, color=FAINT)
+    save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the picture. Raises `UsageError` when that fails."""
     try:
         figure.savefig(path, dpi=160)
     except OSError as error:
@@ -104,7 +110,8 @@ def _label(axes: Axes, text: str, x: float, y: float) -> None:
     axes.annotate(text, fontsize=9, color=INK, zorder=5, **place)
 
 
-def _dress(axes: Axes, label: str, baseline: float) -> None:
+def dress(axes: Axes, label: str, baseline: float) -> None:
+    """The common look: a label, the line of what is compared with, few lines else."""
     axes.set_ylabel(label, color=INK)
     axes.axhline(baseline, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=4)
     axes.set_ylim(0, max(axes.get_ylim()[1] * 1.12, 1.3))

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 LEGEND = (
-    "tok/s and x plain are medians over prompts, without prompt reading; native: share of the time inside llama.cpp; "
-    "py ms: all other time of a step; same: prompts whose tokens are those of plain."
+    "tok/s and x plain are medians over prompts, without prompt reading; nodes: verified a step; native: share of the "
+    "time inside llama.cpp; py ms: all other time of a step; same: prompts whose tokens are those of plain."
 )
 
 
@@ -31,7 +31,8 @@ class Row:
     """One method on one task. Ratios are to plain; `acceptance[d]` is the share of drafts accepted at depth d + 1.
 
     `ratios` has one value a prompt; the quartiles are theirs. `prompt_tokens_per_second` counts tokens that were not in
-    the cache; None when all were. `identical` of `n_prompts` prompts gave the tokens of plain in all repeats.
+    the cache; None when all were. `nodes_per_step` counts the roots: 1 is plain decoding. `identical` of `n_prompts`
+    prompts gave the tokens of plain in all repeats.
     """
 
     method: str
@@ -44,6 +45,7 @@ class Row:
     ratio_q3: float
     ratios: tuple[float, ...]
     tokens_per_step: float
+    nodes_per_step: float
     acceptance: tuple[float, ...]
     native_share: float
     python_ms_per_step: float
@@ -95,6 +97,7 @@ def _row(method: str, task: str, runs: Sequence[Run]) -> Row:
         ratio_q3=q3,
         ratios=tuple(ratios),
         tokens_per_step=sum(s.n_tokens for s in stats) / max(1, steps),
+        nodes_per_step=1 + sum(s.n_drafted for s in stats) / max(1, steps),
         acceptance=tuple(acceptance(stats)),
         native_share=native / seconds if seconds else 0.0,
         python_ms_per_step=(seconds - native) / max(1, steps) * 1e3,
@@ -141,10 +144,10 @@ def print_report(console: Console, result: BenchResult) -> None:
     say = functools.partial(console.print, markup=False, soft_wrap=not console.is_terminal)
     for line in header_lines(result.header):
         say(line, style="dim")
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")  # eleven columns in 80
     table.add_column("Task", no_wrap=True)
     table.add_column("Method", no_wrap=True)
-    for name in ("tok/s", "x plain", "quartiles", "tok/step", "native", "py ms", "same"):
+    for name in ("tok/s", "x plain", "quartiles", "tok/step", "nodes", "native", "py ms", "same"):
         table.add_column(name, justify="right", no_wrap=True)
     rows = summarise(result.runs)
     last = rows[0].task
@@ -172,7 +175,8 @@ def _cells(row: Row) -> list[str]:
         "1.00" if plain else f"{row.ratio:.2f}",
         "" if plain else f"{row.ratio_q1:.2f}-{row.ratio_q3:.2f}",
         f"{row.tokens_per_step:.2f}",
-        f"{row.native_share:.1%}",
+        f"{row.nodes_per_step:.2f}",
+        f"{row.native_share:.0%}",
         f"{row.python_ms_per_step:.2f}",
         "" if plain else f"{row.identical}/{row.n_prompts}",
     ]

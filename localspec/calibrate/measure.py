@@ -55,7 +55,7 @@ def measure(
     if room < 2:
         return None
     text = _text(tokens, ctx.n_vocab)
-    timer = _Timer(ctx, text[: n_context + max(SIZES)], n_context, clock)
+    timer = StepTimer(ctx, text[: n_context + max(SIZES)], n_context, clock)
     start = clock()
 
     def report() -> None:
@@ -92,10 +92,15 @@ def _text(tokens: Sequence[int] | None, n_vocab: int) -> list[int]:
     return [int(token) for token in np.random.default_rng(0).integers(0, n_vocab, need)]
 
 
-class _Timer:
-    """Times one step over `n` nodes; the chain is the same afterwards."""
+class StepTimer:
+    """Times one step over `n` nodes on sequence 0; the chain is the same afterwards.
 
-    def __init__(self, ctx: TreeContext, text: list[int], n_context: int, clock: Callable[[], float]) -> None:
+    `text` is what the chain holds, its first `n_context` tokens, and what the nodes are taken from, the rest.
+    """
+
+    def __init__(
+        self, ctx: TreeContext, text: list[int], n_context: int, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.ctx, self.text, self.n_context, self.clock = ctx, text, n_context, clock
 
     def __call__(self, n: int) -> float:
@@ -111,7 +116,7 @@ class _Timer:
 
 
 def _first_pass(
-    timer: _Timer, sizes: Sequence[int], deadline: float, report: Callable[[], None]
+    timer: StepTimer, sizes: Sequence[int], deadline: float, report: Callable[[], None]
 ) -> dict[int, list[float]]:
     """One run of each size, ascending, as long as two more of every size begun would fit as well."""
     seconds: dict[int, list[float]] = {}
@@ -127,7 +132,7 @@ def _first_pass(
     return seconds
 
 
-def _repeat(timer: _Timer, seconds: dict[int, list[float]], deadline: float, report: Callable[[], None]) -> None:
+def _repeat(timer: StepTimer, seconds: dict[int, list[float]], deadline: float, report: Callable[[], None]) -> None:
     """Interleaved rounds over all sizes until the time or the number of repeats is used up."""
     for _ in range(MAX_REPEATS):
         for size, values in seconds.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,8 @@ localspec bench --task edit --limit 4
 localspec bench -m qwen2.5-coder-1.5b-instruct --methods lookup,auto -o bench.json --plot bench.svg
 
 localspec bench --prompts mine.jsonl --repeats 3
+
+localspec bench --curve --plot curve.svg
 """
 
 
@@ -47,9 +49,20 @@ def bench(
     plot_file: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw them to FILE.png, .svg or .pdf.")
     ] = None,
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Measure steps of 1 to 16 tokens instead, with and without our kernels.")
+    ] = False,
 ) -> None:
-    """Measure the methods against plain decoding, prompt by prompt in one run."""
+    """Measure the methods against plain decoding, prompt by prompt in one run.
+
+    With --curve: what a step costs with localspec's CPU kernels, with llama.cpp's own, and at best on this machine.
+    """
     logs.set_up()
+    if curve:
+        from localspec.cli.bench_curve import bench_curve
+
+        bench_curve(engine, as_json, output, plot_file)
+        return
     prompts = which.prompts()
     sampling = simple_sampling(temp, seed)
 
@@ -58,7 +71,7 @@ def bench(
     from localspec.machine import load_native
 
     load_native()
-    _check_files(output, plot_file)
+    check_files(output, plot_file)
     from localspec.bench import run as runner
 
     names = runner.check_methods([name.strip() for name in methods.split(",") if name.strip()])
@@ -76,7 +89,7 @@ def bench(
     _tell(result, as_json, output, plot_file)
 
 
-def _check_files(output: Path | None, plot_file: Path | None) -> None:
+def check_files(output: Path | None, plot_file: Path | None) -> None:
     """Raise `UsageError` before a long run when its figures could not be written after it."""
     if plot_file is not None:
         from localspec.bench.plot import check_plot
@@ -86,11 +99,9 @@ def _check_files(output: Path | None, plot_file: Path | None) -> None:
         raise UsageError(f"the folder of {output} does not exist")
 
 
-def _tell(result: BenchResult, as_json: bool, output: Path | None, plot_file: Path | None) -> None:
-    from localspec.bench import report
-    from localspec.cli.console import console
-
-    text = json.dumps(report.to_dict(result), indent=2, ensure_ascii=False) + "\n"
+def write_json(data: dict[str, Any], as_json: bool, output: Path | None) -> bool:
+    """Write figures to the file and to stdout where they are wanted there; returns `as_json`."""
+    text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
     if output is not None:
         try:
             atomic_write_text(output, text)
@@ -98,7 +109,14 @@ def _tell(result: BenchResult, as_json: bool, output: Path | None, plot_file: Pa
             raise UsageError(f"{output} cannot be written: {error.strerror}") from error
     if as_json:
         sys.stdout.write(text)
-    else:
+    return as_json
+
+
+def _tell(result: BenchResult, as_json: bool, output: Path | None, plot_file: Path | None) -> None:
+    from localspec.bench import report
+    from localspec.cli.console import console
+
+    if not write_json(report.to_dict(result), as_json, output):
         report.print_report(console(stderr=False), result)
     if plot_file is not None:
         from localspec.bench.plot import plot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import sys
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from localspec.calibrate.curve import CostCurve
+    from localspec.hub import LocalModel
 
 
 def register(app: typer.Typer) -> None:
@@ -137,10 +139,25 @@ def examine() -> dict[str, Any]:
     except LocalspecError as error:
         problems.append(str(error))
     try:
-        report["models"] = [{"name": m.name, "path": str(m.path), "size": m.size} for m in hub.local_models()]
+        report["models"] = [_model(model) for model in hub.local_models()]
     except LocalspecError as error:
         problems.append(str(error))
     return report
+
+
+def _model(model: LocalModel) -> dict[str, Any]:
+    """A model, and the part of its matrices that has no row kernels here; None where that cannot be told."""
+    from localspec import machine
+    from localspec.errors import LocalspecError
+    from localspec.gguf_check import check_gguf
+
+    uncovered = None
+    with contextlib.suppress(LocalspecError):
+        machine.load_native()
+        from localspec.engine import kernels
+
+        uncovered = kernels.uncovered(check_gguf(model.path).matrices)
+    return {"name": model.name, "path": str(model.path), "size": model.size, "without_row_kernels": uncovered}
 
 
 def _library(problems: list[str], features: frozenset[str] | None) -> dict[str, Any]:
@@ -148,6 +165,8 @@ def _library(problems: list[str], features: frozenset[str] | None) -> dict[str, 
     from localspec.errors import LocalspecError
 
     library = machine.library()
+    from localspec.engine import kernels  # imports the library, so it comes after
+
     try:
         machine.refuse_unfit_library()
     except LocalspecError as error:
@@ -161,6 +180,7 @@ def _library(problems: list[str], features: frozenset[str] | None) -> dict[str, 
         "features": list(library.features),
         "cpu_features_unused": sorted(features - set(library.features)) if features is not None else None,
         "gpu_offload": library.gpu_offload,
+        "row_kernels": {"in_use": kernels.enabled(), "types": sorted(kernels.covered_types())},
         "system_info": library.system_info,
     }
 
@@ -184,6 +204,8 @@ def _show(report: dict[str, Any]) -> None:
         if not library["patched"]:
             table.add_row("", "stock mode: trees work, but slower than with `pip install ./ggml_patches`")
         table.add_row("Uses", ", ".join(library["features"]) or "nothing special")
+        row_kernels = library["row_kernels"]
+        table.add_row("Row kernels", ", ".join(row_kernels["types"]) if row_kernels["in_use"] else "not in use")
         unused = library["cpu_features_unused"]
         if unused:
             table.add_row("Unused", f"{', '.join(unused)} (this CPU has them, the library was built without)")
@@ -192,6 +214,9 @@ def _show(report: dict[str, Any]) -> None:
         table.add_row("Device", f"{device['name']}: {device['description']}{memory}")
     for model in report["models"]:
         table.add_row("Model", f"{model['name']} ({size_text(model['size'])})")
+        if model["without_row_kernels"]:
+            missing = ", ".join(model["without_row_kernels"])
+            table.add_row("", f"not accelerated and not exact here: {missing} of its matrices")
     if not report["models"]:
         table.add_row("Model", "none; `localspec models` lists the known ones")
     out.print(table)

@@ -1,4 +1,5 @@
-"""ctypes declarations of the symbols that the patched library adds (`include/llama-tree.h` of ggml_patches).
+"""ctypes declarations of the symbols that the patched library adds (`include/llama-tree.h` and
+`include/llama-row-kernels.h` of ggml_patches).
 
 `library()` is the handle that llama-cpp-python has loaded, with the extra functions declared; None when the installed
 llama-cpp-python is not patched or speaks another version of the interface.
@@ -13,7 +14,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-ABI = 1
+ABI = 2
 MAX_NODES = 256
 
 OK, FULL, ABORTED = 0, 1, 2
@@ -25,7 +26,15 @@ _ctx = ctypes.c_void_p
 #: arrays go in as plain addresses (`array.ctypes.data`): the cheapest way, and these calls are made every step
 _array = ctypes.c_void_p
 
+_f64_p = ctypes.POINTER(ctypes.c_double)
+_bool = ctypes.c_bool
+
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "llama_row_kernels_enabled": (_bool, []),
+    "llama_row_kernels_set_enabled": (_bool, [_bool]),
+    "llama_row_kernels_supports_type": (_bool, [ctypes.c_int]),
+    "llama_row_kernels_supports_attention": (_bool, []),
+    "llama_cpu_peaks": (_bool, [_i32, _f64_p, _f64_p]),
     "llama_tree_unsupported": (ctypes.c_char_p, [_ctx]),
     "llama_tree_begin": (_i32, [_ctx, _i32]),
     "llama_tree_decode": (_i32, [_ctx, _i32, _array, _array, _array, _array]),

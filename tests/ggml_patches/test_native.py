@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.engine import patched
+from localspec.engine import kernels, patched
 from tests.tiny_models import write_tiny
 
 SOURCES = Path(__file__).parents[2] / "ggml_patches" / "tests"
@@ -69,6 +69,12 @@ def program(build: Path, name: str) -> Path:
 
 def test_row_statistics_agree_with_a_reference_in_double_precision(build: Path) -> None:
     assert "ok" in run([program(build, "test-row-stats")])
+
+
+@pytest.mark.skipif(not kernels.covered_types(), reason="this build has no row kernels")
+@pytest.mark.parametrize("name", ["test-row-products", "test-flash-attn-rows"])
+def test_a_row_is_right_and_the_same_whatever_is_computed_beside_it(build: Path, name: str) -> None:
+    assert "ok" in run([program(build, name)])
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])

@@ -23,7 +23,8 @@ def plot_curves(result: CurveResult, path: Path) -> None:
     panels = figure.subplots(1, len(result.costs), squeeze=False)[0]
     for axes, costs in zip(panels, result.costs, strict=True):
         _draw(axes, costs)
-    panels[0].legend(frameon=False, loc="upper left", fontsize=9)
+    # above the panels: the lines need all their room
+    figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="upper right", ncols=3, fontsize=9)
     name = str(result.header["file"]).removesuffix(".gguf")
     figure.suptitle(f"Cost of a step: {name}", x=0.01, ha="left", fontsize=13, color=INK)
     figure.supxlabel("\n".join(header_lines(result.header)), x=0.01, ha="left", fontsize=7, color=FAINT)

@@ -38,9 +38,14 @@ static void measure(const weight_type & what, shape s, int64_t n, int n_threads)
     for (float & x : columns) {
         x = normal(rng);
     }
-    product op(what.type, s.m, s.k, n);
-    op.set_weights(weights);
-    op.set_values(columns.data());
+    // each side keeps the weights as a model loaded for it does
+    product ours_op(what.type, s.m, s.k, n, true);
+    llama_row_kernels_set_enabled(false);
+    product stock_op(what.type, s.m, s.k, n, true);
+    for (product * op : { &stock_op, &ours_op }) {
+        op->set_weights(weights);
+        op->set_values(columns.data());
+    }
 
     // enough repeats to see a small matrix behind the threads that wake up; few of the large ones
     const int n_rounds = std::max(5, int(200e6/double(s.m*s.k*n)));
@@ -48,9 +53,9 @@ static void measure(const weight_type & what, shape s, int64_t n, int n_threads)
     std::vector<double> stock;
     for (int round = 0; round < std::min(n_rounds, 200); ++round) {
         llama_row_kernels_set_enabled(true);
-        ours.push_back(seconds_of(op, n_threads));
+        ours.push_back(seconds_of(ours_op, n_threads));
         llama_row_kernels_set_enabled(false);
-        stock.push_back(seconds_of(op, n_threads));
+        stock.push_back(seconds_of(stock_op, n_threads));
     }
     llama_row_kernels_set_enabled(true);
     const double t = median(ours);
@@ -67,6 +72,7 @@ int main(int argc, char ** argv) {
     if (argc > 4) {
         shapes = { { atoll(argv[3]), atoll(argv[4]) } };
     }
+    ggml_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
     double read_bytes;
     double products;
     if (n_threads < 1 || !llama_cpu_peaks(n_threads, &read_bytes, &products)) {
@@ -74,7 +80,7 @@ int main(int argc, char ** argv) {
         return 1;
     }
     printf("%d threads; peaks: %.1f G products/s, %.1f GB/s\n", n_threads, 1e-9*products, 1e-9*read_bytes);
-    printf("stock: llama.cpp's kernels on the same, not repacked, weights\n");
+    printf("stock: llama.cpp's kernels; the weights are repacked, or not, as in a model\n");
     for (const auto & what : weight_types()) {
         if ((only && strcmp(only, ggml_type_name(what.type)) != 0) || !llama_row_kernels_supports_type(what.type)) {
             continue;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -62,10 +63,24 @@ inline std::vector<uint8_t> random_weights(const weight_type & what, int64_t n_e
     return data;
 }
 
+// Where a model keeps weights that it rearranges when it is loaded.
+inline ggml_backend_buffer_type_t repack_buffer_type() {
+    ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    auto get = (ggml_backend_dev_get_extra_bufts_t) ggml_backend_reg_get_proc_address(
+            ggml_backend_dev_backend_reg(cpu), "ggml_backend_dev_get_extra_bufts");
+    for (ggml_backend_buffer_type_t * type = get ? get(cpu) : nullptr; type && *type; ++type) {
+        if (strcmp(ggml_backend_buft_name(*type), "CPU_REPACK") == 0) {
+            return *type;
+        }
+    }
+    return nullptr;
+}
+
 // weights [m rows of k] x activations [n columns of k] -> [n columns of m]
 class product {
 public:
-    product(ggml_type type, int64_t m, int64_t k, int64_t n) {
+    // repack: keep the weights as a model does, if the library rearranges such weights
+    product(ggml_type type, int64_t m, int64_t k, int64_t n, bool repack = false) {
         ggml_init_params params = { ggml_tensor_overhead()*8 + ggml_graph_overhead(), nullptr, true };
         ctx     = ggml_init(params);
         weights = ggml_new_tensor_2d(ctx, type, k, m);
@@ -74,10 +89,14 @@ public:
         graph   = ggml_new_graph(ctx);
         ggml_build_forward_expand(graph, result);
         backend = ggml_backend_cpu_init();
+        if (repack) {
+            repack_weights();
+        }
         buffer  = ggml_backend_alloc_ctx_tensors(ctx, backend);
     }
 
     ~product() {
+        ggml_backend_buffer_free(repacked);
         ggml_backend_buffer_free(buffer);
         ggml_backend_free(backend);
         ggml_free(ctx);
@@ -101,6 +120,10 @@ public:
         }
     }
 
+    bool is_repacked() const {
+        return repacked != nullptr;
+    }
+
     std::vector<float> get() const {
         std::vector<float> data(ggml_nelements(result));
         ggml_backend_tensor_get(result, data.data(), 0, ggml_nbytes(result));
@@ -108,6 +131,24 @@ public:
     }
 
 private:
+    void repack_weights() {
+        ggml_backend_buffer_type_t type = repack_buffer_type();
+        if (!type) {
+            return;
+        }
+        ggml_backend_buffer_t place = ggml_backend_buft_alloc_buffer(type, ggml_nbytes(weights));
+        ggml_backend_tensor_alloc(place, weights, ggml_backend_buffer_get_base(place));
+        if (ggml_backend_dev_supports_op(ggml_backend_get_device(backend), result)) {
+            repacked = place;
+            return;
+        }
+        weights->buffer = nullptr;
+        weights->data   = nullptr;
+        weights->extra  = nullptr;
+        ggml_backend_buffer_free(place);
+    }
+
+    ggml_backend_buffer_t repacked = nullptr;
     ggml_context *        ctx;
     ggml_tensor *         weights;
     ggml_tensor *         values;

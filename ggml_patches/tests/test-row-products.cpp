@@ -1,5 +1,5 @@
 // Matrix products of the row kernels: right, against a reference in double precision, and the same bits for a column
-// whatever is computed beside it.
+// whatever is computed beside it, and whether or not the weights were packed.
 
 #include "check.h"
 #include "row-product.h"
@@ -44,7 +44,7 @@ static void check_values(const weight_type & what, int64_t m, int64_t k, int64_t
     const auto columns = exact_columns(k, n, rng);
     const auto floats  = dequantize(what.type, weights, m*k);
 
-    product op(what.type, m, k, n);
+    product op(what.type, m, k, n, rng() % 2);
     op.set_weights(weights);
     op.set_values(columns.data());
     op.compute(2);
@@ -65,11 +65,15 @@ static void check_values(const weight_type & what, int64_t m, int64_t k, int64_t
     }
 }
 
+// products of which the weights were repacked
+static int n_repacked = 0;
+
 // the columns [first, first + n) of `columns` alone
 static std::vector<float> part(
         const weight_type & what, const std::vector<uint8_t> & weights, const std::vector<float> & columns,
-        int64_t m, int64_t k, int64_t first, int64_t n, int n_threads) {
-    product op(what.type, m, k, n);
+        int64_t m, int64_t k, int64_t first, int64_t n, int n_threads, bool repack) {
+    product op(what.type, m, k, n, repack);
+    n_repacked += op.is_repacked();
     op.set_weights(weights);
     op.set_values(columns.data() + first*k);
     op.compute(n_threads);
@@ -83,14 +87,16 @@ static void check_independence(const weight_type & what, int64_t m, int64_t k, s
 
     std::vector<float> alone;
     for (int64_t c = 0; c < N; ++c) {
-        const auto one = part(what, weights, columns, m, k, c, 1, 1);
+        const auto one = part(what, weights, columns, m, k, c, 1, 1, false);
         alone.insert(alone.end(), one.begin(), one.end());
     }
     for (int64_t n : { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 63, 64, 80 }) {
         for (int n_threads : { 1, 2, 3, 5 }) {
-            const int64_t first  = N > n ? int64_t(rng() % (N - n + 1)) : 0;
-            const auto    result = part(what, weights, columns, m, k, first, n, n_threads);
-            CHECK(std::memcmp(result.data(), alone.data() + first*m, result.size()*sizeof(float)) == 0);
+            for (bool repack : { false, true }) {
+                const int64_t first  = N > n ? int64_t(rng() % (N - n + 1)) : 0;
+                const auto    result = part(what, weights, columns, m, k, first, n, n_threads, repack);
+                CHECK(std::memcmp(result.data(), alone.data() + first*m, result.size()*sizeof(float)) == 0);
+            }
         }
     }
 }
@@ -120,12 +126,16 @@ int main() {
         check_independence(what, 1, 256, rng);
         check_independence(what, 7, 512, rng);
         check_independence(what, 50, 1280, rng);
+        const int before = n_repacked;
+        check_independence(what, 48, 1024, rng);
+        printf("%s: %s\n", ggml_type_name(what.type), n_repacked > before ? "packed as well" : "stock layout only");
         if (ggml_blck_size(what.type) < 256) {
             check_values(what, 19, 32*3, 7, 0.02f, rng);
             check_independence(what, 37, 32*19, rng);
         }
     }
     CHECK(n_types > 0);
+    CHECK(n_repacked > 0);
     printf("ok\n");
     return 0;
 }

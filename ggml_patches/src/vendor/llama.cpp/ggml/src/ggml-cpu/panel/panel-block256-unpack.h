@@ -193,8 +193,7 @@ struct panel_q6_K {
             panel_scales4_s8  (p.scale + 4*j, x[j]);
             panel_pairs4_s8<5>(p.pair  + 2*j, x[j]);
         }
-        pv_load_dwords(rows, sizeof(block_q6_K) - 16, x);  // d is the last two
-        p.d = pvf_from_f16_hi(x[3]);
+        p.d = pvf_load_last_f16(rows, sizeof(block_q6_K));
     }
 
     template <typename rows_t, typename sink_t>

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include <vector>
+
 #if defined(PANEL_LANES)
 
 namespace {
@@ -254,12 +256,8 @@ struct scratch256 {
 };
 
 // Whole panels
-template <typename type, typename F>
-void mul_full(int64_t k, const char * w, size_t w_stride, const char * acts, size_t acts_stride, int n_cols, scratch256 & s) {
-    // The rows are read side by side, too short each for the processor to foresee: memory is fetched as it lies, two panels ahead
-    // (one if they are large).
-    const size_t bytes = PANEL_LANES*w_stride;
-    block_fresh<type, panel_rows_full> block = { panel_rows_full::make(w, w_stride, PANEL_LANES), w + (bytes < 24*1024 ? 2 : 1)*bytes };
+template <typename F, typename block_t>
+void mul_full(int64_t k, block_t block, size_t block_size, const char * acts, size_t acts_stride, int n_cols, scratch256 & s) {
     for (int64_t i = 0; i < k/256; i++) {
         if (n_cols <= FRESH_MAX) {
             tile_of<F, false, FRESH_MAX>(n_cols, block, s.panel, acts, acts_stride, s.acc);
@@ -267,10 +265,18 @@ void mul_full(int64_t k, const char * w, size_t w_stride, const char * acts, siz
             tile<F, FRESH_MAX, true>(block, s.panel, acts, acts_stride, s.acc);
             tiles_ready<F>(FRESH_MAX, n_cols, s.panel, acts, acts_stride, s.acc);
         }
-        block.rows.advance(type::block_size);
-        block.next += PANEL_LANES*type::block_size;
+        block.rows.advance(block_size);
+        block.next += PANEL_LANES*block_size;
         acts += sizeof(acts256);
     }
+}
+
+// The rows are read side by side, too short each for the processor to foresee: memory is fetched as it lies, two panels ahead
+// (one if they are large).
+template <typename type>
+block_fresh<type, panel_rows_full> block_of_rows(const char * w, size_t w_stride) {
+    const size_t bytes = PANEL_LANES*w_stride;
+    return { panel_rows_full::make(w, w_stride, PANEL_LANES), w + (bytes < 24*1024 ? 2 : 1)*bytes };
 }
 
 // The last panel of a matrix
@@ -289,22 +295,54 @@ void mul_part(int64_t k, const char * w, size_t w_stride, int n_rows, const char
     }
 }
 
-template <typename type, typename F>
-void mul(int64_t k, const char * w, size_t w_stride, int n_rows, const char * acts, size_t acts_stride, int n_cols, float * dst,
-         int64_t ldd, void * scratch) {
-    scratch256 & s = *(scratch256 *) scratch;
+// f(first column, columns) for as many columns at a time as are kept; their sums begin with zeros and end in dst
+template <typename mul_t>
+void for_columns(int n_cols, int n_rows, float * dst, int64_t ldd, scratch256 & s, const mul_t & mul) {
     for (int c = 0; c < n_cols; c += COLS_MAX) {
         const int n = n_cols - c < COLS_MAX ? n_cols - c : COLS_MAX;
         memset(s.acc, 0, n*PANEL_VEC_BYTES);
-        if (n_rows == PANEL_LANES) {
-            mul_full<type, F>(k, w, w_stride, acts + c*acts_stride, acts_stride, n, s);
-        } else {
-            mul_part<type, F>(k, w, w_stride, n_rows, acts + c*acts_stride, acts_stride, n, s);
-        }
+        mul(c, n);
         for (int i = 0; i < n; i++) {
             memcpy(dst + (c + i)*ldd, s.acc + i*PANEL_LANES, n_rows*sizeof(float));
         }
     }
+}
+
+template <typename type, typename F>
+void mul(int64_t k, const char * w, size_t w_stride, int n_rows, const char * acts, size_t acts_stride, int n_cols, float * dst,
+         int64_t ldd, void * scratch) {
+    scratch256 & s = *(scratch256 *) scratch;
+    for_columns(n_cols, n_rows, dst, ldd, s, [&](int c, int n) {
+        if (n_rows == PANEL_LANES) {
+            mul_full<F>(k, block_of_rows<type>(w, w_stride), type::block_size, acts + c*acts_stride, acts_stride, n, s);
+        } else {
+            mul_part<type, F>(k, w, w_stride, n_rows, acts + c*acts_stride, acts_stride, n, s);
+        }
+    });
+}
+
+template <typename type, typename F, typename rows_t>
+void mul_packed(int64_t k, const char * panel, const char * acts, size_t acts_stride, int n_cols, float * dst, int64_t ldd, void * scratch) {
+    scratch256 & s = *(scratch256 *) scratch;
+    for_columns(n_cols, PANEL_LANES, dst, ldd, s, [&](int c, int n) {
+        const block_fresh<type, rows_t> block = { rows_t::make(panel), panel + PANEL_PACKED_AHEAD };
+        mul_full<F>(k, block, type::block_size, acts + c*acts_stride, acts_stride, n, s);
+    });
+}
+
+// Packs for panel_rows_pairs.
+template <typename type>
+void pack_pairs(const char * rows, size_t stride, char * out) {
+    constexpr size_t size = type::block_size, most = size - 2;
+    std::vector<char> ordered(PANEL_LANES*stride);
+    char * y = ordered.data();
+    for (const char * x = rows; x < rows + PANEL_LANES*stride; x += 2*size, y += 2*size) {
+        memcpy(y,            x,               most);
+        memcpy(y +   most,   x + size,        most);
+        memcpy(y + 2*most,   x + most,        2);
+        memcpy(y + 2*most + 2, x + size + most, 2);
+    }
+    panel_pack(ordered.data(), stride, out);
 }
 
 void mul_q6_K(int64_t k, const char * w, size_t w_stride, int n_rows, const char * acts, size_t acts_stride, int n_cols, float * dst,
@@ -325,22 +363,27 @@ size_t scratch_size(int64_t k) {
     return rows > sizeof(scratch256) ? rows : sizeof(scratch256);
 }
 
-template <decltype(panel_family::mul) MUL>
+template <decltype(panel_family::mul) MUL, decltype(panel_family::mul_packed) MUL_PACKED, decltype(panel_family::pack) PACK>
 const panel_family * family_of() {
-    static const panel_family family = { acts_size, acts_quantize, scratch_size, MUL, PANEL_LANES, 256, 256 };
+    static const panel_family family = { acts_size, acts_quantize, scratch_size, MUL, MUL_PACKED, PACK, PANEL_LANES, 256, 256 };
     return &family;
+}
+
+template <typename type, typename F>
+const panel_family * family_of() {
+    return family_of<mul<type, F>, mul_packed<type, F, panel_rows_packed>, panel_pack>();
 }
 
 }  // namespace
 
 const panel_family * panel_family_block256(enum ggml_type type) {
     switch (type) {
-        case GGML_TYPE_Q2_K:   return family_of<mul<panel_q2_K, form_q2_K>>();
-        case GGML_TYPE_Q3_K:   return family_of<mul<panel_q3_K, form_q3_K>>();
-        case GGML_TYPE_Q4_K:   return family_of<mul<panel_q4_K, form_q4_K>>();
-        case GGML_TYPE_Q5_K:   return family_of<mul<panel_q5_K, form_q5_K>>();
-        case GGML_TYPE_Q6_K:   return family_of<mul_q6_K>();
-        case GGML_TYPE_IQ4_XS: return family_of<mul<panel_iq4_xs, form_iq4_xs>>();
+        case GGML_TYPE_Q2_K:   return family_of<panel_q2_K, form_q2_K>();
+        case GGML_TYPE_Q3_K:   return family_of<mul<panel_q3_K, form_q3_K>, nullptr, nullptr>();
+        case GGML_TYPE_Q4_K:   return family_of<panel_q4_K, form_q4_K>();
+        case GGML_TYPE_Q5_K:   return family_of<panel_q5_K, form_q5_K>();
+        case GGML_TYPE_Q6_K:   return family_of<mul_q6_K, mul_packed<panel_q6_K, form_q6_K, panel_rows_pairs>, pack_pairs<panel_q6_K>>();
+        case GGML_TYPE_IQ4_XS: return family_of<panel_iq4_xs, form_iq4_xs>();
         default:               return nullptr;
     }
 }

@@ -16,13 +16,17 @@ namespace {
 // quants likewise. These four bytes of quants make a vector together, the last two and the first two of the even block,
 // so that its values come in a rotated order, and the activations are put in the same order.
 
+PANEL_INLINE void prefetch(const char * p) {
+    for (int i = 0; i < 16*PANEL_LANES; i += 64) {
+        _mm_prefetch(p + i, _MM_HINT_T1);
+    }
+}
+
 // next is memory that will be needed soon, as much as these bytes of all rows.
 template <typename rows_t> static void make_raw(const rows_t & rows, size_t bytes, const char * next, pvi * raw) {
     size_t off = 0;
     for (; off + 16 <= bytes; off += 16) {
-        for (int i = 0; i < 16*PANEL_LANES; i += 64) {
-            _mm_prefetch(next + PANEL_LANES*off + i, _MM_HINT_T1);
-        }
+        prefetch(next + PANEL_LANES*off);
         pv_load_dwords(rows, off, raw + off/4);
     }
     if (off < bytes) {
@@ -34,14 +38,15 @@ template <typename rows_t> static void make_raw(const rows_t & rows, size_t byte
         if (bytes%4 != 0) {
             pv_store(raw + bytes/4, pv_gather16(rows, bytes - 2));
         }
+        prefetch(next + PANEL_LANES*(bytes/16*16));
     }
 }
 
-// Formats: how the raw bytes of a block become eight vectors of unsigned bytes, quants<j> the values 4j .. 4j+3.
+// Formats: how the raw bytes of a block become eight vectors of bytes, quants<j> the values 4j .. 4j+3.
 //   offset, has_min  weight = d*(quant - offset), or d*quant + m
-//   n_sum            quants that pv_dot may add up
-//   n_planes         2: too large for pv_dot, quants<j> are the high and quants<j + 8> the low nibbles
+//   n_sum            unsigned quants that pv_dot may add up, 0: they are signed and take pv_dot_s8
 //   period           blocks after which the layout of the raw panel repeats; odd is the number of the block in it
+//   raw_tiles        column tiles up to which unpacking for each of them is cheaper than making a panel of unpacked blocks
 //   rotate           values of even blocks that are rotated by two places together, 0: none
 
 struct packed32 {
@@ -79,7 +84,7 @@ template <int j> PANEL_INLINE pvi add_fifth_bits(pvi nib, pvi high) {
 
 struct format_q4_0 {
     using block = block_q4_0;
-    static const int offset = 8, n_sum = 8, n_planes = 1, period = 2, rotate = 16;
+    static const int offset = 8, n_sum = 8, period = 2, rotate = 16, raw_tiles = PANEL_LANES == 16 ? 3 : 1;
     static const bool has_min = false;
 
     template <bool odd> PANEL_INLINE void load(packed32 & p, const pvi * raw) { load_quants<4, odd>(p, raw, odd ? 4 : 0); }
@@ -91,7 +96,7 @@ struct format_q4_0 {
 
 struct format_q4_1 {
     using block = block_q4_1;
-    static const int offset = 0, n_sum = 8, n_planes = 1, period = 1, rotate = 0;
+    static const int offset = 0, n_sum = 8, period = 1, rotate = 0, raw_tiles = PANEL_LANES == 16 ? 3 : 1;
     static const bool has_min = true;
 
     template <bool odd> PANEL_INLINE void load(packed32 & p, const pvi * raw) { load_quants<4, true>(p, raw, 0); }
@@ -101,7 +106,7 @@ struct format_q4_1 {
 
 struct format_q5_0 {
     using block = block_q5_0;
-    static const int offset = 16, n_sum = 4, n_planes = 1, period = 2, rotate = 16;
+    static const int offset = 16, n_sum = 4, period = 2, rotate = 16, raw_tiles = 1;
     static const bool has_min = false;
 
     template <bool odd> PANEL_INLINE void load(packed32 & p, const pvi * raw) {
@@ -123,7 +128,7 @@ struct format_q5_0 {
 
 struct format_q5_1 {
     using block = block_q5_1;
-    static const int offset = 0, n_sum = 4, n_planes = 1, period = 1, rotate = 0;
+    static const int offset = 0, n_sum = 4, period = 1, rotate = 0, raw_tiles = 1;
     static const bool has_min = true;
 
     template <bool odd> PANEL_INLINE void load(packed32 & p, const pvi * raw) {
@@ -134,9 +139,10 @@ struct format_q5_1 {
     template <int j> PANEL_INLINE pvi quants(const packed32 & p) { return add_fifth_bits<j>(nibbles<j>(p), p.high); }
 };
 
+// Eight bits are too many for pv_dot without VNNI: there is no offset then.
 struct format_q8_0 {
     using block = block_q8_0;
-    static const int offset = 128, n_sum = 8, n_planes = PANEL_VNNI ? 1 : 2, period = 2, rotate = 32;
+    static const int offset = PANEL_VNNI ? 128 : 0, n_sum = PANEL_VNNI ? 8 : 0, period = 2, rotate = 32, raw_tiles = PANEL_LANES == 16 ? 3 : 2;
     static const bool has_min = false;
 
     template <bool odd> PANEL_INLINE void load(packed32 & p, const pvi * raw) { load_quants<8, odd>(p, raw, odd ? 8 : 0); }
@@ -144,28 +150,21 @@ struct format_q8_0 {
         d = odd ? pvf_from_f16_hi(pv_load(raw + 8)) : pvf_from_f16_lo(pv_load(raw));
     }
     template <int j> PANEL_INLINE pvi quants(const packed32 & p) {
-        const pvi u = pv_xor(p.q[j%8], pv_set1_8(-128));
-        return n_planes == 1 ? u : j < 8 ? pv_nib_hi(u) : pv_nib_lo(u);
+        return PANEL_VNNI ? pv_xor(p.q[j], pv_set1_8(-128)) : p.q[j];
     }
-};
-
-// the table of IQ4_NL plus 128, and the nibbles of these
-#define IQ4_NL_VALUES(f) { \
-    f(1), f(24), f(45), f(63), f(79), f(93), f(106), f(118), f(129), f(141), f(153), f(166), f(181), f(197), f(217), f(241) }
-#define IQ4_NL_WHOLE(x) (uint8_t) (x)
-#define IQ4_NL_HIGH(x)  (uint8_t) ((x) >> 4)
-#define IQ4_NL_LOW(x)   (uint8_t) ((x) & 15)
-
-alignas(16) static const uint8_t iq4_nl_tables[3][16] = {
-    IQ4_NL_VALUES(IQ4_NL_WHOLE), IQ4_NL_VALUES(IQ4_NL_HIGH), IQ4_NL_VALUES(IQ4_NL_LOW)
 };
 
 struct format_iq4_nl : format_q4_0 {
     using block = block_iq4_nl;
-    static const int offset = 128, n_planes = PANEL_VNNI ? 1 : 2;
+    static const int offset = format_q8_0::offset, n_sum = format_q8_0::n_sum;
 
     template <int j> PANEL_INLINE pvi quants(const packed32 & p) {
-        return pv_shuffle8(pv_bcast128(iq4_nl_tables[n_planes == 1 ? 0 : 1 + j/8]), nibbles<j%8>(p));
+        alignas(16) static const uint8_t values[16] = {
+#define V(x) (uint8_t) ((x) + offset)
+            V(-127), V(-104), V(-83), V(-65), V(-49), V(-35), V(-22), V(-10), V(1), V(13), V(25), V(38), V(53), V(69), V(89), V(113)
+#undef V
+        };
+        return pv_shuffle8(pv_bcast128(values), nibbles<j>(p));
     }
 };
 

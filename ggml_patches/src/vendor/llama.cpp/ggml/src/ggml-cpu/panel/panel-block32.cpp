@@ -8,6 +8,8 @@
 #include "panel-block32-acts.h"
 #include "panel-block32-formats.h"
 
+#include <algorithm>
+
 namespace {
 
 // Blocks of a panel (a multiple of 8: the rows of all types then have whole sixteen bytes) and columns of a tile, for which
@@ -15,23 +17,26 @@ namespace {
 static const int PANEL_COLS_MAX = PANEL_LANES == 16 ? 8 : 6;
 static const int PANEL_BLOCKS = 24;
 
-// how far ahead of the rows in work memory is fetched at least
-static const size_t PREFETCH_BYTES = 8*1024;
-
 // Sources of weights for tile(): a raw panel, or a panel of unpacked blocks made from one.
 
+// A packed panel is read from memory, so it is fetched `ahead`; what was interleaved just now (ahead = 0) is near anyway.
 template <typename F> struct source_raw {
     const pvi * raw;
+    size_t ahead;
     packed32 p;
 
     template <bool odd> inline void begin() { F::template load<odd>(p, raw); }
     template <int j> inline pvi quants() const { return F::template quants<j>(p); }
     template <bool odd> inline void scales(pvf & d, pvf & m) const { F::template scales<odd>(raw, d, m); }
-    inline void next_period() { raw += F::period*sizeof(typename F::block)/4; }
+    inline void next_period() {
+        constexpr int bytes = F::period*sizeof(typename F::block)*PANEL_LANES;
+        panel_for<(bytes + 63)/64>([&](auto i) PANEL_LAMBDA { _mm_prefetch((const char *) raw + ahead + 64*i, _MM_HINT_T1); });
+        raw += bytes/sizeof(pvi);
+    }
 };
 
 template <typename F> struct panel_block {
-    pvi q[8*F::n_planes];
+    pvi q[8];
     pvf scales[F::has_min ? 2 : 1];  // d, m
 };
 
@@ -52,7 +57,7 @@ template <typename F> struct source_panel {
 
 template <typename F, bool odd> PANEL_INLINE void unpack_block(source_raw<F> & src, panel_block<F> & out) {
     src.template begin<odd>();
-    panel_for<8*F::n_planes>([&](auto j) PANEL_LAMBDA { pv_store(&out.q[j], src.template quants<j>()); });
+    panel_for<8>([&](auto j) PANEL_LAMBDA { pv_store(&out.q[j], src.template quants<j>()); });
     pvf m;
     src.template scales<odd>(out.scales[0], m);
     if (F::has_min) {
@@ -77,43 +82,40 @@ PANEL_INLINE void block_sums(const source_t & src, const panel_cols & cols, pvi 
 
     // The dot product of VNNI takes several cycles: a few columns need more than one sum each to keep it busy.
     constexpr int n_chains = !PANEL_VNNI ? 1 : C == 1 ? 4 : C <= 3 ? 2 : 1;
-    pvi part[F::n_planes][C][n_chains];
+    pvi part[C][n_chains];
     panel_for<C>([&](auto c) PANEL_LAMBDA {
         sum[c] = correction(c);
-        panel_for<n_chains>([&](auto chain) PANEL_LAMBDA {
-            panel_for<F::n_planes>([&](auto plane) PANEL_LAMBDA {
-                part[plane][c][chain] = PANEL_VNNI && chain == 0 ? sum[c] : pv_zero();
-            });
-        });
+        panel_for<n_chains>([&](auto chain) PANEL_LAMBDA { part[c][chain] = PANEL_VNNI && chain == 0 ? sum[c] : pv_zero(); });
     });
 
     // low and high nibbles in turn: each packed vector is done with early
     panel_for<8>([&](auto i) PANEL_LAMBDA {
         constexpr int j = i/2 + 4*(i%2);
-        panel_for<F::n_planes>([&](auto plane) PANEL_LAMBDA {
-            const pvi w = src.template quants<j + 8*plane>();
-            panel_for<C>([&](auto c) PANEL_LAMBDA {
-                pvi & s = part[plane][c][i%n_chains];
+        const pvi w = src.template quants<j>();
+        panel_for<C>([&](auto c) PANEL_LAMBDA {
+            if constexpr (F::n_sum == 0) {
+                sum[c] = pv_dot_s8(sum[c], w, act(c, j));
+            } else {
+                pvi & s = part[c][i%n_chains];
                 s = pv_dot(s, w, act(c, j));
-            });
+            }
         });
-        if (!PANEL_VNNI && F::n_planes == 1 && (i + 1)%F::n_sum == 0) {
-            panel_for<C>([&](auto c) PANEL_LAMBDA {
-                sum[c] = pv_add32(sum[c], pv_dot_sum(part[0][c][0]));
-                part[0][c][0] = pv_zero();
-            });
+        if constexpr (!PANEL_VNNI && F::n_sum != 0) {
+            if constexpr ((i + 1)%F::n_sum == 0) {
+                panel_for<C>([&](auto c) PANEL_LAMBDA {
+                    sum[c] = pv_add32(sum[c], pv_dot_sum(part[c][0]));
+                    part[c][0] = pv_zero();
+                });
+            }
         }
     });
 
-    panel_for<C>([&](auto c) PANEL_LAMBDA {
-        if (PANEL_VNNI) {
-            sum[c] = part[0][c][0];
-            panel_for<n_chains - 1>([&](auto chain) PANEL_LAMBDA { sum[c] = pv_add32(sum[c], part[0][c][chain + 1]); });
-        } else if (F::n_planes == 2) {
-            const pvi high = pv_madd16(part[0][c][0], pv_set1_16(16));
-            sum[c] = pv_add32(sum[c], pv_add32(high, pv_dot_sum(part[F::n_planes - 1][c][0])));
-        }
-    });
+    if constexpr (PANEL_VNNI) {
+        panel_for<C>([&](auto c) PANEL_LAMBDA {
+            sum[c] = part[c][0];
+            panel_for<n_chains - 1>([&](auto chain) PANEL_LAMBDA { sum[c] = pv_add32(sum[c], part[c][chain + 1]); });
+        });
+    }
 }
 
 // acc[c] += weights . column c of one block
@@ -202,15 +204,40 @@ template <typename F> static size_t scratch_size(int64_t) {
     return sizeof(scratch32<F>);
 }
 
+// What a part of k of one panel is multiplied with.
+struct columns32 {
+    const char * acts;
+    size_t stride;
+    int n;
+};
+
+// Blocks of a raw panel and all columns.
+template <typename F>
+static void mul_raw(const source_raw<F> & raw, int64_t n_blocks, const columns32 & cols, const panel_out & out, scratch32<F> & s) {
+    const int n_tiles = (cols.n + PANEL_COLS_MAX - 1)/PANEL_COLS_MAX;
+    const bool unpack = n_tiles > F::raw_tiles;
+    if (unpack) {
+        make_panel(raw, s.panel, n_blocks);
+    }
+    for (int t = 0; t < n_tiles; t++) {
+        const int c0 = (int) ((int64_t) cols.n*t/n_tiles);
+        const int c1 = (int) ((int64_t) cols.n*(t + 1)/n_tiles);
+        if (unpack) {
+            tile_of<F>(c1 - c0, source_panel<F> { s.panel, nullptr }, cols.acts, cols.stride, n_blocks, out, c0);
+        } else {
+            tile_of<F>(c1 - c0, raw, cols.acts, cols.stride, n_blocks, out, c0);
+        }
+    }
+}
+
 template <typename F>
 static void mul(int64_t k, const char * w, size_t w_stride, int n_rows,
                 const char * acts, size_t acts_stride, int n_cols, float * dst, int64_t ldd, void * scratch) {
     scratch32<F> & s = *(scratch32<F> *) scratch;
     const int64_t n_blocks = k/32;
-    const size_t panels_ahead = 1 + PREFETCH_BYTES/(PANEL_LANES*w_stride);
-    const int n_tiles = (n_cols + PANEL_COLS_MAX - 1)/PANEL_COLS_MAX;
+    const size_t panels_ahead = std::max<size_t>(1, PANEL_PREFETCH_BYTES/(PANEL_LANES*w_stride));
     for (int64_t b = 0; b < n_blocks; b += PANEL_BLOCKS) {
-        const int64_t nb = n_blocks - b < PANEL_BLOCKS ? n_blocks - b : PANEL_BLOCKS;
+        const int64_t nb = std::min<int64_t>(n_blocks - b, PANEL_BLOCKS);
         const size_t bytes = nb*sizeof(typename F::block);
         const char * w_part = w + b*sizeof(typename F::block);
         // a part as large as this one of the next panels: the rows of a matrix follow each other
@@ -220,26 +247,26 @@ static void mul(int64_t k, const char * w, size_t w_stride, int n_rows,
         } else {
             make_raw(panel_rows_part::make(w_part, w_stride, n_rows), bytes, next, s.raw);
         }
+        mul_raw<F>(source_raw<F> { s.raw, 0, {} }, nb, { acts + b*sizeof(acts32), acts_stride, n_cols }, { dst, ldd, n_rows, b == 0 }, s);
+    }
+}
 
-        const source_raw<F> raw = { s.raw, {} };
-        const panel_out out = { dst, ldd, n_rows, b == 0 };
-        const char * acts_part = acts + b*sizeof(acts32);
-        if (n_tiles == 1) {
-            tile_of<F>(n_cols, raw, acts_part, acts_stride, nb, out, 0);
-            continue;
-        }
-        make_panel(raw, s.panel, nb);
-        for (int t = 0; t < n_tiles; t++) {
-            const int c0 = (int) ((int64_t) n_cols*t/n_tiles);
-            const int c1 = (int) ((int64_t) n_cols*(t + 1)/n_tiles);
-            tile_of<F>(c1 - c0, source_panel<F> { s.panel, nullptr }, acts_part, acts_stride, nb, out, c0);
-        }
+template <typename F>
+static void mul_packed(int64_t k, const char * panel, const char * acts, size_t acts_stride, int n_cols, float * dst, int64_t ldd, void * scratch) {
+    scratch32<F> & s = *(scratch32<F> *) scratch;
+    const int64_t n_blocks = k/32;
+    // a tile reads its weights once: only what several of them read must fit the L1 cache
+    const int64_t part = n_cols <= PANEL_COLS_MAX ? n_blocks : PANEL_BLOCKS;
+    for (int64_t b = 0; b < n_blocks; b += part) {
+        const int64_t nb = std::min(n_blocks - b, part);
+        const pvi * raw = (const pvi *) panel + b*sizeof(typename F::block)/4;
+        mul_raw<F>(source_raw<F> { raw, PANEL_PACKED_AHEAD, {} }, nb, { acts + b*sizeof(acts32), acts_stride, n_cols }, { dst, ldd, PANEL_LANES, b == 0 }, s);
     }
 }
 
 template <typename F> static const panel_family * family_of() {
     static const panel_family family = {
-        acts_size, acts_quantize<F::offset, F::rotate>, scratch_size<F>, mul<F>, PANEL_LANES, 32, ACTS_SPLIT
+        acts_size, acts_quantize<F::offset, F::rotate>, scratch_size<F>, mul<F>, mul_packed<F>, panel_pack, PANEL_LANES, 32, ACTS_SPLIT
     };
     return &family;
 }

@@ -14,6 +14,9 @@ namespace {
 const int TILE_ROWS = PANEL_LANES == 16 ? 8 : 4;
 const int TILE_COLS = 3;
 
+// bytes that are fetched ahead at the least
+const size_t AHEAD_MIN = 8*1024;
+
 size_t acts_size(int64_t k) {
     return GGML_PAD(k*sizeof(float), 64);
 }
@@ -81,7 +84,11 @@ void tile(int64_t k, const char * w, size_t w_stride, const char * acts, size_t 
     pvf acc[R][C];
     panel_for<R*C>([&](auto i) PANEL_LAMBDA { acc[i/C][i%C] = pvf_zero(); });
 
+    // Side by side, the rows are too many and too short for the processor to foresee: the next ones are fetched as they lie.
+    const char * next = w + R*w_stride*(R*w_stride < AHEAD_MIN ? 2 : 1);
     for (int64_t i = 0; i < k/PANEL_LANES; i++) {
+        panel_for<(2*R*PANEL_LANES + 63)/64>([&](auto j) PANEL_LAMBDA { _mm_prefetch(next + 64*j, _MM_HINT_T1); });
+        next += 2*R*PANEL_LANES;
         multiply<R, C>(acc, [&](auto r) PANEL_LAMBDA { return F::to_float(load_halves(rows.col(r))); }, cols);
         rows.advance(2*PANEL_LANES);
         cols.advance(4*PANEL_LANES);
@@ -119,7 +126,7 @@ void mul(int64_t k, const char * w, size_t w_stride, int n_rows,
 }
 
 template <typename F> const panel_family * family_of() {
-    static const panel_family family = { acts_size, acts_quantize, scratch_size, mul<F>, TILE_ROWS, 1, 256 };
+    static const panel_family family = { acts_size, acts_quantize, scratch_size, mul<F>, nullptr, nullptr, TILE_ROWS, 1, 256 };
     return &family;
 }
 

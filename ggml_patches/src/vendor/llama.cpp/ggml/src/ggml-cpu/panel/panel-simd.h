@@ -156,6 +156,19 @@ PANEL_INLINE pvi pv_dot_sum(pvi acc) {
 #endif
 }
 
+// acc += w . a, four products per lane in int32, w holds any s8 weights. Weights of more than 7 bits take this or, with VNNI,
+// pv_dot with an offset.
+PANEL_INLINE pvi pv_dot_s8(pvi acc, pvi w, pvi a) {
+#if PANEL_LANES == 16
+    const pvi signed_a = _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w), _mm512_setzero_si512(), a);
+    const pvi abs_w    = _mm512_abs_epi8(w);
+#else
+    const pvi signed_a = _mm256_sign_epi8(a, w);
+    const pvi abs_w    = _mm256_abs_epi8(w);
+#endif
+    return pv_keep(pv_add32(acc, pv_madd16(pv_madd_u8s8(abs_w, signed_a), pv_set1_16(1))));
+}
+
 // floats
 
 PANEL_INLINE pvf  pvf_zero() { return PV_OP(setzero_ps)(); }
@@ -316,6 +329,51 @@ template <typename rows_t> PANEL_INLINE void pv_load_dwords(const rows_t & rows,
     out[1] = PV_OP(unpackhi_epi64)(l0, l1);
     out[2] = PV_OP(unpacklo_epi64)(h0, h1);
     out[3] = PV_OP(unpackhi_epi64)(h0, h1);
+}
+
+// The rows of a packed panel: vector i has the four bytes i of all rows.
+struct panel_rows_packed {
+    const pvi * panel;
+
+    PANEL_INLINE panel_rows_packed make(const char * panel) { return { (const pvi *) panel }; }
+
+    inline void advance(size_t bytes) { panel += bytes/4; }
+};
+
+// The same for blocks that end in the middle of four bytes: their last two, an F16, follow after every second block, a pair
+// of them in one vector.
+struct panel_rows_pairs {
+    const pvi * panel;
+    bool odd;
+
+    PANEL_INLINE panel_rows_pairs make(const char * panel) { return { (const pvi *) panel, false }; }
+
+    inline void advance(size_t bytes) {
+        panel += bytes/4 + odd;
+        odd = !odd;
+    }
+};
+
+// off is a multiple of four
+template <typename rows_t> PANEL_INLINE void pv_load_packed(const rows_t & rows, size_t off, pvi out[4]) {
+    for (int i = 0; i < 4; i++) {
+        out[i] = pv_load(rows.panel + off/4 + i);
+    }
+}
+
+PANEL_INLINE void pv_load_dwords(const panel_rows_packed & rows, size_t off, pvi out[4]) { pv_load_packed(rows, off, out); }
+PANEL_INLINE void pv_load_dwords(const panel_rows_pairs  & rows, size_t off, pvi out[4]) { pv_load_packed(rows, off, out); }
+
+// the F16 that a block of `size` bytes ends with, as floats
+template <typename rows_t> PANEL_INLINE pvf pvf_load_last_f16(const rows_t & rows, size_t size) {
+    pvi x[4];
+    pv_load_dwords(rows, size - 16, x);
+    return pvf_from_f16_hi(x[3]);
+}
+
+PANEL_INLINE pvf pvf_load_last_f16(const panel_rows_pairs & rows, size_t size) {
+    const pvi pair = pv_load(rows.panel + size/4*(rows.odd ? 1 : 2));
+    return rows.odd ? pvf_from_f16_hi(pair) : pvf_from_f16_lo(pair);
 }
 
 template <typename rows_t> PANEL_INLINE __m128i pv_gather4_32(const rows_t & rows, size_t off, int r) {

@@ -1,10 +1,14 @@
 #include "panel.h"
 #include "panel-kernels.h"
+#include "panel-simd.h"
 
 #include "ggml-cpu-impl.h"
+#include "repack.h"
 #include "row-kernels.h"
 
 #include <algorithm>
+#include <thread>
+#include <vector>
 
 // support
 
@@ -23,6 +27,9 @@ bool ggml_panel_supports_type(enum ggml_type type) {
 }
 
 bool ggml_panel_supports_weights(const struct ggml_tensor * w) {
+    if (ggml_repack_is_panels(w)) {
+        return true;
+    }
     if (!ggml_row_kernels_enabled()) {
         return false;
     }
@@ -39,6 +46,39 @@ bool ggml_panel_supports_op(const struct ggml_tensor * dst) {
            src1->type == GGML_TYPE_F32 && src1->nb[0] == sizeof(float) &&
            dst->type == GGML_TYPE_F32 && ggml_is_contiguous(dst) &&
            ggml_nelements(dst) > 0 && src0->ne[0] > 0;
+}
+
+// packed weights
+
+bool ggml_panel_packs(const struct ggml_tensor * w) {
+    if (!ggml_panel_supports_weights(w)) {
+        return false;
+    }
+    const panel_family * family = panel_family_of(w->type);
+    return family->pack != nullptr && w->ne[1] % family->n_rows == 0 && w->nb[1] % 4 == 0 &&
+           w->nb[1] == ggml_row_size(w->type, w->ne[0]);
+}
+
+void ggml_panel_pack(const struct ggml_tensor * w, const void * data, void * out) {
+    static const size_t BYTES_MIN = 128*1024;  // that are worth a thread
+    static const size_t THREADS_MAX = 4;       // more than memory can serve
+    const panel_family * family = panel_family_of(w->type);
+    const size_t  stride   = w->nb[1];
+    const int64_t n_panels = w->ne[1]/family->n_rows;
+    const auto pack = [=](int64_t first, int64_t end) {
+        for (int64_t r = first*family->n_rows; r < end*family->n_rows; r += family->n_rows) {
+            family->pack((const char *) data + r*stride, stride, (char *) out + r*stride);
+        }
+    };
+    const int64_t n = std::max<size_t>(1, std::min({ w->ne[1]*stride/BYTES_MIN, THREADS_MAX, (size_t) std::thread::hardware_concurrency() }));
+    std::vector<std::thread> threads;
+    for (int64_t i = 1; i < n; i++) {
+        threads.emplace_back(pack, n_panels*i/n, n_panels*(i + 1)/n);
+    }
+    pack(0, n_panels/n);
+    for (auto & thread : threads) {
+        thread.join();
+    }
 }
 
 // work memory: the activations of all columns, then the scratch of each thread
@@ -105,11 +145,12 @@ struct panel_plan {
 };
 
 static panel_plan panel_make_plan(const panel_family * family, const ggml_tensor * w, int64_t n_cols, size_t acts_stride, int nth) {
-    static const int64_t CHUNK_MIN        = 64*1024;   // multiply-adds that are worth fetching a chunk
+    static const int64_t CHUNK_MIN         = 64*1024;   // multiply-adds that are worth fetching a chunk
+    static const int64_t CHUNK_MIN_BYTES   = 64*1024;  // weights, which are read faster in long runs
     static const int64_t CHUNKS_PER_THREAD = 16;       // to make up for threads of unequal speed
-    static const int64_t ACTS_BYTES       = 128*1024;
-    static const int64_t WEIGHT_BYTES     = 256*1024;  // of a group that meets several column blocks
-    static const int64_t COLS_MIN         = 24;
+    static const int64_t ACTS_BYTES        = 128*1024;
+    static const int64_t WEIGHT_BYTES      = 256*1024;  // of a group that meets several column blocks
+    static const int64_t COLS_MIN          = 24;
 
     panel_plan plan;
     plan.n_panels = (w->ne[1] + family->n_rows - 1)/family->n_rows;
@@ -118,11 +159,12 @@ static panel_plan panel_make_plan(const panel_family * family, const ggml_tensor
     plan.n_col_blocks  = (n_cols + block - 1)/block;
     plan.chunk_columns = plan.n_col_blocks > 1 && plan.n_panels < 4*nth;
 
-    int64_t n = w->ne[0]*w->ne[1]*n_cols/CHUNK_MIN/nth*nth;
+    const int64_t bytes = w->ne[1]*(int64_t) w->nb[1];
+    int64_t n = std::min(w->ne[0]*w->ne[1]*n_cols/CHUNK_MIN, bytes/CHUNK_MIN_BYTES)/nth*nth;
     n = std::min(n, CHUNKS_PER_THREAD*nth);
     n = std::max(n, (int64_t) nth);
     if (plan.n_col_blocks > 1) {
-        n = std::max(n, (int64_t) (w->ne[1]*w->nb[1]/WEIGHT_BYTES));
+        n = std::max(n, bytes/WEIGHT_BYTES);
     }
     plan.n_groups = std::min(n, plan.n_panels);
     return plan;
@@ -131,6 +173,7 @@ static panel_plan panel_make_plan(const panel_family * family, const ggml_tensor
 struct panel_product {
     const panel_family * family;
     const ggml_tensor *  w;
+    bool                 packed;
     const char *         acts;
     size_t               acts_stride;
     int64_t              n_cols;
@@ -138,25 +181,47 @@ struct panel_product {
     void *               scratch;
 };
 
+// The kernels fetch ahead of the panel they are at; here is what they can not reach.
+static void panel_prefetch(const panel_product & p, const panel_plan & plan, int64_t group) {
+#if defined(PANEL_LANES)
+    const int64_t row   = plan.n_panels*group/plan.n_groups*p.family->n_rows;
+    const char *  begin = (const char *) p.w->data + row*p.w->nb[1];
+    for (size_t i = 0; i < PANEL_PREFETCH_BYTES; i += 64) {
+        _mm_prefetch(begin + i, _MM_HINT_T1);
+    }
+#else
+    GGML_UNUSED(p);
+    GGML_UNUSED(plan);
+    GGML_UNUSED(group);
+#endif
+}
+
 static void panel_mul_group(const panel_product & p, const panel_plan & plan, int64_t group, int64_t col_block) {
     const int64_t n_rows = p.family->n_rows;
     const int64_t ne0    = p.w->ne[1];
     const int64_t c0     = p.n_cols*col_block/plan.n_col_blocks;
     const int64_t c1     = p.n_cols*(col_block + 1)/plan.n_col_blocks;
     const int64_t end    = plan.n_panels*(group + 1)/plan.n_groups;
+    const char *  acts   = p.acts + c0*p.acts_stride;
 
     for (int64_t i = plan.n_panels*group/plan.n_groups; i < end; i++) {
         const int64_t r = i*n_rows;
-        p.family->mul(p.w->ne[0], (const char *) p.w->data + r*p.w->nb[1], p.w->nb[1], (int) std::min(n_rows, ne0 - r),
-                      p.acts + c0*p.acts_stride, p.acts_stride, (int) (c1 - c0), p.dst + c0*ne0 + r, ne0, p.scratch);
+        const char *  w = (const char *) p.w->data + r*p.w->nb[1];
+        float *       dst = p.dst + c0*ne0 + r;
+        if (p.packed) {
+            p.family->mul_packed(p.w->ne[0], w, acts, p.acts_stride, (int) (c1 - c0), dst, ne0, p.scratch);
+        } else {
+            p.family->mul(p.w->ne[0], w, p.w->nb[1], (int) std::min(n_rows, ne0 - r),
+                          acts, p.acts_stride, (int) (c1 - c0), dst, ne0, p.scratch);
+        }
     }
 }
 
 bool ggml_compute_forward_mul_mat_panel(const struct ggml_compute_params * params, struct ggml_tensor * dst) {
-    if (params->use_ref || !ggml_panel_supports_op(dst)) {
+    const ggml_tensor *  src0   = dst->src[0];
+    if ((params->use_ref && !ggml_repack_is_panels(src0)) || !ggml_panel_supports_op(dst)) {
         return false;
     }
-    const ggml_tensor *  src0   = dst->src[0];
     const ggml_tensor *  src1   = dst->src[1];
     const panel_family * family = panel_family_of(src0->type);
     const int64_t        k      = src0->ne[0];
@@ -168,6 +233,7 @@ bool ggml_compute_forward_mul_mat_panel(const struct ggml_compute_params * param
     panel_product p;
     p.family      = family;
     p.w           = src0;
+    p.packed      = ggml_repack_is_panels(src0);
     p.acts_stride = panel_acts_stride(family, k);
     p.n_cols      = ggml_nrows(src1);
     p.dst         = (float *) dst->data;
@@ -176,6 +242,10 @@ bool ggml_compute_forward_mul_mat_panel(const struct ggml_compute_params * param
     p.acts      = acts;
     p.scratch   = acts + p.n_cols*p.acts_stride + ith*panel_scratch_stride(family, k);
 
+    const panel_plan plan = panel_make_plan(family, src0, p.n_cols, p.acts_stride, nth);
+    if (ith < plan.n_chunks()) {
+        panel_prefetch(p, plan, ith % plan.n_groups);
+    }
     panel_quantize(family, src1, acts, p.acts_stride, ith, nth);
     if (ith == 0) {
         // every thread begins with the chunk of its own number
@@ -183,8 +253,10 @@ bool ggml_compute_forward_mul_mat_panel(const struct ggml_compute_params * param
     }
     ggml_barrier(params->threadpool);
 
-    const panel_plan plan = panel_make_plan(family, src0, p.n_cols, p.acts_stride, nth);
     for (int64_t chunk = ith; chunk < plan.n_chunks(); chunk = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+        if (chunk != ith) {
+            panel_prefetch(p, plan, chunk % plan.n_groups);
+        }
         if (plan.chunk_columns) {
             panel_mul_group(p, plan, chunk % plan.n_groups, chunk/plan.n_groups);
             continue;

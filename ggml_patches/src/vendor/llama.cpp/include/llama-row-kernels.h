@@ -12,8 +12,9 @@ extern "C" {
 // whether they are in use; false as well when the CPU back end has none
 LLAMA_API bool llama_row_kernels_enabled(void);
 
-// Turns them on or off. Belongs before a model is loaded, as the library may rearrange weights for its other kernels then;
-// between two evaluations it decides for all weights that are not rearranged. false: the CPU back end has none
+// Turns them on or off. Belongs before a model is loaded, as weights are rearranged for the one or the other then; later it
+// decides about the rest. Not while a model is loaded or anything is evaluated, in whatever context. false: the CPU back end
+// has none
 LLAMA_API bool llama_row_kernels_set_enabled(bool enabled);
 
 // whether they cover weights of this type

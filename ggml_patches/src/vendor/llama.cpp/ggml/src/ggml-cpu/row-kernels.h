@@ -9,8 +9,9 @@ extern "C" {
 #endif
 
 // On by default; off with GGML_CPU_ROW_KERNELS=0 in the environment or by the setter. Off, everything is computed as
-// without them. Weights are repacked, or not, when a model is loaded, so the switch belongs before loading; it may also be
-// changed between graphs, where it decides about all weights that are not repacked.
+// without them. Weights are rearranged, or not, when a model is loaded, so the switch belongs before loading; later it decides
+// about the weights that are not rearranged, and attention. It may be changed while no model is being loaded and no graph
+// computed, of whatever context.
 bool ggml_row_kernels_enabled(void);
 void ggml_row_kernels_set_enabled(bool enabled);
 

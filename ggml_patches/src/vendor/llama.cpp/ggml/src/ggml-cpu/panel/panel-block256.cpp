@@ -7,8 +7,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include <vector>
-
 #if defined(PANEL_LANES)
 
 namespace {
@@ -330,19 +328,22 @@ void mul_packed(int64_t k, const char * panel, const char * acts, size_t acts_st
     });
 }
 
-// Packs for panel_rows_pairs.
+// Packs for panel_rows_pairs: rows are whole pairs of blocks, as their bytes are a multiple of four.
 template <typename type>
 void pack_pairs(const char * rows, size_t stride, char * out) {
-    constexpr size_t size = type::block_size, most = size - 2;
-    std::vector<char> ordered(PANEL_LANES*stride);
-    char * y = ordered.data();
-    for (const char * x = rows; x < rows + PANEL_LANES*stride; x += 2*size, y += 2*size) {
-        memcpy(y,            x,               most);
-        memcpy(y +   most,   x + size,        most);
-        memcpy(y + 2*most,   x + most,        2);
-        memcpy(y + 2*most + 2, x + size + most, 2);
+    constexpr size_t size = type::block_size, most = size - 2, pair = 2*size;
+    char ordered[PANEL_LANES*pair];
+    for (size_t off = 0; off < stride; off += pair) {
+        for (int r = 0; r < PANEL_LANES; r++) {
+            const char * x = rows + r*stride + off;
+            char *       y = ordered + r*pair;
+            memcpy(y,                x,               most);
+            memcpy(y + most,         x + size,        most);
+            memcpy(y + 2*most,       x + most,        2);
+            memcpy(y + 2*most + 2,   x + size + most, 2);
+        }
+        panel_pack(ordered, pair, out + PANEL_LANES*off);
     }
-    panel_pack(ordered.data(), stride, out);
 }
 
 void mul_q6_K(int64_t k, const char * w, size_t w_stride, int n_rows, const char * acts, size_t acts_stride, int n_cols, float * dst,

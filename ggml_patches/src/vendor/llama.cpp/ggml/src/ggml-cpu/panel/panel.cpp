@@ -7,6 +7,7 @@
 #include "row-kernels.h"
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -60,20 +61,26 @@ bool ggml_panel_packs(const struct ggml_tensor * w) {
 }
 
 void ggml_panel_pack(const struct ggml_tensor * w, const void * data, void * out) {
-    static const size_t BYTES_MIN = 128*1024;  // that are worth a thread
-    static const size_t THREADS_MAX = 4;       // more than memory can serve
+    static const int64_t BYTES_MIN   = 128*1024;  // that are worth a thread
+    static const int64_t THREADS_MAX = 4;         // more than memory can serve
     const panel_family * family = panel_family_of(w->type);
-    const size_t  stride   = w->nb[1];
+    const int64_t stride   = w->nb[1];
     const int64_t n_panels = w->ne[1]/family->n_rows;
     const auto pack = [=](int64_t first, int64_t end) {
         for (int64_t r = first*family->n_rows; r < end*family->n_rows; r += family->n_rows) {
             family->pack((const char *) data + r*stride, stride, (char *) out + r*stride);
         }
     };
-    const int64_t n = std::max<size_t>(1, std::min({ w->ne[1]*stride/BYTES_MIN, THREADS_MAX, (size_t) std::thread::hardware_concurrency() }));
+    const int64_t most = std::min(THREADS_MAX, (int64_t) std::thread::hardware_concurrency());
+    const int64_t n    = std::max<int64_t>(1, std::min(most, w->ne[1]*stride/BYTES_MIN));
     std::vector<std::thread> threads;
+    threads.reserve(n);
     for (int64_t i = 1; i < n; i++) {
-        threads.emplace_back(pack, n_panels*i/n, n_panels*(i + 1)/n);
+        try {
+            threads.emplace_back(pack, n_panels*i/n, n_panels*(i + 1)/n);
+        } catch (const std::system_error &) { // no thread to be had
+            pack(n_panels*i/n, n_panels*(i + 1)/n);
+        }
     }
     pack(0, n_panels/n);
     for (auto & thread : threads) {

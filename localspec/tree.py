@@ -196,6 +196,11 @@ class Tree:
         """The tree of plain decoding: the last token alone."""
         return cls(_LONE_ROOT, (token,), (1.0,))
 
+    @classmethod
+    def of(cls, parents: Sequence[int], tokens: Sequence[int], p: Sequence[float]) -> Tree:
+        """The tree with these nodes, one entry a node in each list. They are trusted: see `Topology` and above."""
+        return cls(Topology._of(tuple(parents)), tuple(tokens), tuple(p))
+
     def __len__(self) -> int:
         return len(self.topology)
 
@@ -248,4 +253,4 @@ class TreeBuilder:
 
     def build(self) -> Tree:
         """The finished tree."""
-        return Tree(Topology._of(tuple(self.parents)), tuple(self.tokens), tuple(self.p))
+        return Tree.of(self.parents, self.tokens, self.p)

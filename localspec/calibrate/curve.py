@@ -37,6 +37,10 @@ def _isotonic(values: Sequence[float]) -> list[float]:
     return [mean for mean, count in blocks for _ in range(count)]
 
 
+def _line(slope: float, max_nodes: int) -> list[float]:
+    return [1 + slope * more for more in range(max_nodes)]
+
+
 @dataclass(frozen=True)
 class CostCurve:
     """Measured seconds of a step with `n[i]` nodes.
@@ -108,6 +112,8 @@ class OnlineCost:
     follows the plain steps, as it grows with the context; what larger steps deviate from the shape is learned as a
     factor that nearby sizes share. A large deviation counts fully only when the next measurement confirms it: a hiccup
     of the machine is harmless.
+
+    Plain lists: NumPy's calls on arrays this short, once a step and out of the caches by then, took twice as long.
     """
 
     _CLOSE = math.log(1.3)
@@ -116,25 +122,24 @@ class OnlineCost:
     _RATE = 0.2
     #: share of a learned deviation that is left after a step, so that a size once found dear is tried again
     _MEMORY = 0.998
-    #: plain steps whose forgetting is done at once: they are the ones where this bookkeeping must not show
+    #: steps whose forgetting is done at once: this bookkeeping must not show
     _FORGET_EVERY = 16
 
     def __init__(self, curve: CostCurve | None, max_nodes: int) -> None:
-        sizes = np.arange(1, max_nodes + 1, dtype=np.float64)
+        sizes = range(1, max_nodes + 1)
         self._slope = None if curve else DEFAULT_SLOPE
-        shape = [curve.ratio(n) for n in range(1, max_nodes + 1)] if curve else 1 + DEFAULT_SLOPE * (sizes - 1)
+        self._shape = [curve.ratio(n) for n in sizes] if curve else _line(DEFAULT_SLOPE, max_nodes)
         self.plain_seconds: float | None = curve.cost(1) if curve else None
         self.n_tree_steps = 0
-        self._shape: Floats = np.asarray(shape, dtype=np.float64)
-        self._log_factor: Floats = np.zeros(max_nodes)
-        self._more: Floats = sizes - 1
-        self._log_sizes: Floats = np.log2(sizes)
+        self._log_factor = [0.0] * max_nodes
+        #: entry n - 1: which part of a deviation at n nodes its neighbours share, and the index of the first of them
+        self._shares: list[tuple[int, list[float]] | None] = [None] * max_nodes
         self._n_plain, self._n_needed = 0, 1
         self._learned = False
         self._n_unforgotten = 0
         self._last_off = [0.0, 0.0]
-        #: entry n - 1: cost of n nodes in plain steps, float64 [max_nodes]
-        self.relative: Floats = self._shape
+        #: entry n - 1: cost of n nodes in plain steps; another list after every change
+        self.relative = self._shape
 
     def start(self) -> None:
         """A new generation: another context length, so the plain step has to be measured anew."""
@@ -148,36 +153,59 @@ class OnlineCost:
     def observe(self, n: int, seconds: float) -> float:
         """A step with `n` nodes took `seconds`; returns its cost in plain steps, freed of a hiccup."""
         if seconds <= 0:
-            return float(self.relative[n - 1])
+            return self.relative[n - 1]
         if self.plain_seconds is None:
-            self.plain_seconds = seconds / float(self.relative[n - 1])
+            self.plain_seconds = seconds / self.relative[n - 1]
         off = math.log(seconds / (self.plain_seconds * self.relative[n - 1]))
         if n == 1:
             self._observe_plain(off)
             cost = 1.0
         else:
             off = self._credible(off, 1)
-            cost = float(self.relative[n - 1]) * math.exp(off)
+            cost = self.relative[n - 1] * math.exp(off)
             self.n_tree_steps += 1
-        self._n_unforgotten += 1
-        if n > 1 or (self._learned and self._n_unforgotten >= self._FORGET_EVERY):
-            self._learn(n, off, cost)
+        self._n_unforgotten += self._learned
+        if self._n_unforgotten >= self._FORGET_EVERY:
+            self._forget()
+        if n > 1:
+            self._learn(n, off)
+            if self._slope is not None:
+                self._learn_slope(self._slope, (cost - 1) / (n - 1))
         return cost
 
-    def _learn(self, n: int, off: float, cost: float) -> None:
-        self._log_factor = self._MEMORY**self._n_unforgotten * self._log_factor
+    def _forget(self) -> None:
+        left = self._MEMORY**self._n_unforgotten
         self._n_unforgotten = 0
-        if n > 1:
-            near = 1 - np.abs(self._log_sizes - self._log_sizes[n - 1]) / 1.5
-            rate = self._RATE if abs(off) <= self._CLIP else 2 * self._RATE
-            self._log_factor += rate * off * np.maximum(near, 0)
-            self._log_factor[0] = 0
-            self._learned = True
-            if self._slope is not None:
-                slope = min(max((cost - 1) / (n - 1), self._slope / 4), 2 * self._slope)
-                self._slope += self._RATE * (slope - self._slope)
-                self._shape = 1 + max(self._slope, MIN_SLOPE) * self._more
-        self.relative = self._shape * np.exp(self._log_factor)
+        self._log_factor = [left * factor for factor in self._log_factor]
+        self.relative = self._product(0, len(self._shape))
+
+    def _learn(self, n: int, off: float) -> None:
+        """Let the sizes near `n` share a log deviation: fully at n, not at all at 2.8 times as many or few."""
+        first, shares = self._shares[n - 1] or self._share(n)
+        end = first + len(shares)
+        step = (self._RATE if abs(off) <= self._CLIP else 2 * self._RATE) * off
+        near = self._log_factor[first:end]
+        self._log_factor[first:end] = [factor + step * share for factor, share in zip(near, shares, strict=True)]
+        self._learned = True
+        relative = self.relative.copy()
+        relative[first:end] = self._product(first, end)
+        self.relative = relative
+
+    def _share(self, n: int) -> tuple[int, list[float]]:
+        """Fill an entry of `_shares`. Plain steps are the unit, so they take no share."""
+        shares = {size: 1 - abs(math.log2(size / n)) / 1.5 for size in range(2, len(self._shape) + 1)}
+        near = {size: share for size, share in shares.items() if share > 0}
+        entry = self._shares[n - 1] = (min(near) - 1, list(near.values()))
+        return entry
+
+    def _learn_slope(self, known: float, seen: float) -> None:
+        self._slope = known + self._RATE * (min(max(seen, known / 4), 2 * known) - known)
+        self._shape = _line(max(self._slope, MIN_SLOPE), len(self._shape))
+        self.relative = self._product(0, len(self._shape))
+
+    def _product(self, first: int, end: int) -> list[float]:
+        pairs = zip(self._shape[first:end], self._log_factor[first:end], strict=True)
+        return [shape * math.exp(factor) for shape, factor in pairs]
 
     def _observe_plain(self, off: float) -> None:
         assert self.plain_seconds is not None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import addressof, c_float, c_int32
+from functools import cache
+from struct import Struct
 from time import perf_counter
 from typing import Any
 
@@ -37,40 +40,48 @@ def new_patched_context(model: Model, params: ContextParams) -> TreeContext:
     return StockContext(model, params, context.tree_limit_reason)
 
 
+@cache
+def _packer(n: int) -> Callable[..., None]:
+    """Writes `n` int32 to a buffer: (buffer, offset in bytes, *values)."""
+    return Struct(f"{n}i").pack_into
+
+
 class _Nodes:
     """The arrays that a decode takes, made once a context and filled in every step.
 
-    Plain addresses of fixed buffers are the cheapest arguments that ctypes can pass.
+    Plain addresses of fixed buffers are the cheapest arguments that ctypes can pass, and a step's few integers are
+    packed faster than NumPy could convert them.
     """
 
     def __init__(self, capacity: int) -> None:
-        self.tokens, self.parents, self.seqs = (np.empty(capacity, dtype=np.int32) for _ in range(3))
-        self.tokens_address, self.parents_address = self.tokens.ctypes.data, self.parents.ctypes.data
-        self._seqs_address = self.seqs.ctypes.data
+        self._capacity = capacity
+        self._tokens, self._parents, self._seqs = ((c_int32 * capacity)() for _ in range(3))
+        self.tokens_address, self.parents_address = addressof(self._tokens), addressof(self._parents)
         #: None while all nodes are of sequence 0
         self.seqs_address: int | None = None
 
     def fill(self, growths: Sequence[Growth]) -> int:
         """Take the nodes of all growths, one after the other, and return their number."""
-        n = 0
-        self.seqs_address = None
+        total = sum([len(tokens) for tokens, _, _ in growths])
+        if total > self._capacity:
+            raise UsageError(f"one decode takes at most {self._capacity} nodes")
+        self.seqs_address = addressof(self._seqs) if any(seq for *_, seq in growths) else None
+        at = 0
         for tokens, parents, seq in growths:
-            end = n + len(tokens)
-            if end > len(self.tokens):
-                raise UsageError(f"one decode takes at most {len(self.tokens)} nodes")
-            self.tokens[n:end] = tokens
-            self.parents[n:end] = parents
-            self.seqs[n:end] = seq
-            if seq:
-                self.seqs_address = self._seqs_address
-            n = end
-        return n
+            n = len(tokens)
+            pack = _packer(n)
+            pack(self._tokens, at, *tokens)
+            pack(self._parents, at, *parents)
+            if self.seqs_address is not None:
+                pack(self._seqs, at, *[seq] * n)
+            at += 4 * n
+        return total
 
     def fill_path(self, path: Sequence[int]) -> int:
         """Take the node numbers of a path, and return their number."""
-        if len(path) > len(self.tokens):
-            raise UsageError(f"a path has at most {len(self.tokens)} nodes")
-        self.tokens[: len(path)] = path
+        if len(path) > self._capacity:
+            raise UsageError(f"a path has at most {self._capacity} nodes")
+        _packer(len(path))(self._tokens, 0, *path)
         return len(path)
 
 
@@ -78,14 +89,14 @@ class _Scratch:
     """Buffers of the row statistics, made once a context: they are used in every step."""
 
     def __init__(self) -> None:
-        self.row = np.zeros(1, dtype=np.int32)
-        self.ids = np.empty(MAX_TOP_K, dtype=np.int32)
-        self.logits = np.empty(MAX_TOP_K, dtype=np.float32)
-        self.sums = np.empty(2, dtype=np.float32)
-        self.row_address = self.row.ctypes.data
-        self.ids_address = self.ids.ctypes.data
-        self.logits_address = self.logits.ctypes.data
-        self.sums_address = self.sums.ctypes.data
+        self.row = c_int32()
+        self.ids = (c_int32 * MAX_TOP_K)()
+        self.logits = (c_float * MAX_TOP_K)()
+        self.sums = (c_float * 2)()
+        self.row_address = addressof(self.row)
+        self.ids_address = addressof(self.ids)
+        self.logits_address = addressof(self.logits)
+        self.sums_address = addressof(self.sums)
 
 
 class PatchedRows:
@@ -111,7 +122,7 @@ class PatchedRows:
         self._check(i)
         context = self._context
         scratch = context.scratch
-        scratch.row[0] = i
+        scratch.row.value = i
         lse = scratch.sums_address if sums else None
         entropy = scratch.sums_address + 4 if sums else None
         start = perf_counter()
@@ -126,7 +137,7 @@ class PatchedRows:
     def argmax(self, i: int) -> int:
         token = self._argmax.get(i)
         if token is None:
-            token = self._argmax[i] = int(self._stats(i, 1, sums=False).ids[0])
+            token = self._argmax[i] = self._stats(i, 1, sums=False).ids[0]
         return token
 
     def top_k(self, i: int, k: int) -> tuple[IntArray, FloatArray]:
@@ -134,13 +145,13 @@ class PatchedRows:
             raise UsageError(f"top_k takes 1 to {MAX_TOP_K} candidates, not {k}")
         k = min(k, self._context.n_vocab)
         scratch = self._stats(i, k, sums=False)
-        return scratch.ids[:k].copy(), scratch.logits[:k].copy()
+        return np.array(scratch.ids[:k], dtype=np.int32), np.array(scratch.logits[:k], dtype=np.float32)
 
     def _sums_of(self, i: int) -> tuple[float, float]:
         sums = self._sums.get(i)
         if sums is None:
             scratch = self._stats(i, 0, sums=True)
-            sums = self._sums[i] = (float(scratch.sums[0]), float(scratch.sums[1]))
+            sums = self._sums[i] = (scratch.sums[0], scratch.sums[1])
         return sums
 
     def logsumexp(self, i: int) -> float:

@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-import numpy as np
-
-from localspec.calibrate.curve import CostCurve, Floats, OnlineCost
+from localspec.calibrate.curve import CostCurve, OnlineCost
 from localspec.methods.base import Walk
 from localspec.tree import MAX_NODES, Tree
 
@@ -75,8 +73,9 @@ class Calibration:
     themselves: so a step that verified the root alone still tells something.
     """
 
-    _DEPTHS = 17
+    _DEPTHS = 9
     _MEMORY = 0.96
+    _HEAVIEST = 1e30
     _PRIOR = 2.0
     _MOST = 1.25
 
@@ -85,6 +84,8 @@ class Calibration:
         self._expected = [0.0] * self._DEPTHS
         self._seen = [0.0] * self._DEPTHS
         self._factor = [1.0] * self._DEPTHS
+        #: of what is counted next: it grows from step to step, instead of all older counts being faded
+        self._weight = 1.0
 
     def start(self) -> None:
         """A new text: little of the past remains."""
@@ -92,8 +93,10 @@ class Calibration:
         self._update()
 
     def _fade(self, share: float) -> None:
+        share /= self._weight
         self._expected = [share * value for value in self._expected]
         self._seen = [share * value for value in self._seen]
+        self._weight = 1.0
 
     def correct(self, tree: Tree) -> list[float]:
         """Corrected p of each node, at most 1 and never larger than the parent's."""
@@ -102,29 +105,33 @@ class Calibration:
 
     def observe(self, candidate: Tree, keep: Sequence[int], walk: Walk) -> None:
         """Compare a candidate tree, of which the nodes `keep` were verified, with the emitted tokens."""
-        self._fade(self._MEMORY)
+        if self._weight > self._HEAVIEST:
+            self._fade(1.0)
+        self._weight = weight = self._weight / self._MEMORY
         last = self._DEPTHS - 1
         verified = set(keep)
+        expected, seen = self._expected, self._seen
         topology = candidate.topology
         for parent, depth, p in zip(topology.parents, topology.depths, candidate.p, strict=True):
             # Only below a verified node would acceptance have been seen; counting more would count failures alone.
             if parent in verified:
-                self._expected[min(depth, last)] += p
+                expected[min(depth, last)] += weight * p
         node: int | None = 0
         for depth, token in enumerate(walk.tokens, start=1):
             node = candidate.child(node, token) if node is not None else None
             if node is None:
                 break
-            self._seen[min(depth, last)] += 1
+            seen[min(depth, last)] += weight
         self._update()
 
     def _update(self) -> None:
         factor = 1.0
         factors = [1.0]
+        prior = self._PRIOR * self._weight
         for seen, expected in zip(self._seen[1:], self._expected[1:], strict=True):
             # A depth with few cases leans on the one above; falling factors keep parents before children.
             most = self._MOST if len(factors) == 1 else factor
-            factor = min((seen + self._PRIOR * factor) / (expected + self._PRIOR), most)
+            factor = min((seen + prior * factor) / (expected + prior), most)
             factors.append(factor)
         self._factor = factors
 
@@ -139,12 +146,11 @@ class Governor:
         self.on = True
         self._calibrated = curve is not None
         self._max_nodes = min(max_nodes, MAX_NODES)
-        self._sizes: Floats = np.arange(1, self._max_nodes + 1, dtype=np.float64)
         self._cost = OnlineCost(curve, self._max_nodes)
         self._trust = Calibration()
         self._draft_cost = 0.0
         #: the last answer of `_largest_useful` and what it was for
-        self._useful: tuple[Floats | None, float, int] = (None, 0.0, 1)
+        self._useful: tuple[list[float] | None, float, int] = (None, 0.0, 1)
         self._reset()
 
     def _reset(self) -> None:
@@ -189,9 +195,9 @@ class Governor:
         relative, draft_cost = self._cost.relative, self._draft_cost
         known_relative, known_draft_cost, n = self._useful
         if relative is not known_relative or abs(draft_cost - known_draft_cost) > 0.002:
-            best = self._sizes / (relative + draft_cost)
-            n = int(best.argmax()) + 1
-            n = n if best[n - 1] >= MARGIN else 1
+            yields = [size / (cost + draft_cost) for size, cost in enumerate(relative, start=1)]
+            best = max(yields)
+            n = yields.index(best) + 1 if best >= MARGIN else 1
             self._useful = (relative, draft_cost, n)
         return n
 
@@ -204,7 +210,7 @@ class Governor:
         p = self._trust.correct(tree)
         # equal p: the parent has the smaller number and stays first
         order = sorted(range(n), key=p.__getitem__, reverse=True)
-        costs = self._cost.relative[:n].tolist()
+        costs = self._cost.relative[:n]
         rates = [
             tokens / (cost + self._draft_cost)
             for tokens, cost in zip(accumulate(p[node] for node in order), costs, strict=True)
@@ -273,7 +279,7 @@ class Governor:
 
     def _wait(self) -> None:
         """Put the next probe off, twice as long after every failure, longer where a probe is dear."""
-        dear = float(self._cost.relative[min(2, self._max_nodes) - 1]) - 1
+        dear = self._cost.relative[min(2, self._max_nodes) - 1] - 1
         self._gap = min(2 * self._gap, PROBE_EVERY_MAX) or PROBE_EVERY * max(1.0, dear)
         self._next_probe = self._step + self._gap
         self._next_look = self._step + self._look_gap

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from localspec.engine.base import Rows
 from localspec.errors import UsageError
 from localspec.methods.base import Walk
-from localspec.tree import Tree, TreeBuilder
+from localspec.tree import Tree
 
 #: earlier occurrences remembered of one n-gram, and continuations drafted at once
 MAX_POSITIONS = 8
@@ -153,32 +153,34 @@ class LookupDrafter:
 
     def _merge(self, root: int, continuations: list[tuple[int, list[int]]], max_nodes: int) -> Tree:
         """Grow the tree by its most likely next node until the budget is used up."""
-        builder = TreeBuilder(root)
+        parents, tokens_of, p_of = [-1], [root], [1.0]
         codes = self._codes = [-1]
         child: dict[tuple[int, int], int] = {}
-        parents: set[int] = set()
         rates, code_of = self._rates.p, self._rates.code
         # A head is the next node of a continuation: (-p, continuation, depth, parent, first guess of the parent).
         heads = [(-rates[code_of(match, 0, True)], i, 0, 0, True) for i, (match, _) in enumerate(continuations)]
         heapq.heapify(heads)
-        while heads and len(builder) < max_nodes:
+        while heads and len(parents) < max_nodes:
             minus_p, i, depth, parent, first = heapq.heappop(heads)
             match, tokens = continuations[i]
-            node = child.get((parent, tokens[depth]))
+            token = tokens[depth]
+            node = child.get((parent, token))
             if node is None:
                 code = code_of(match, depth, first)
                 if first and parent in parents:
                     second = code_of(match, depth, False)
                     heapq.heappush(heads, (minus_p / rates[code] * rates[second], i, depth, parent, False))
                     continue
-                node = child[parent, tokens[depth]] = builder.add(parent, tokens[depth], -minus_p)
-                parents.add(parent)
+                node = child[parent, token] = len(parents)
+                parents.append(parent)
+                tokens_of.append(token)
+                p_of.append(min(-minus_p, p_of[parent]))
                 codes.append(code)
             depth += 1
-            p = builder.p[node] * rates[code_of(match, depth, True)]
+            p = p_of[node] * rates[code_of(match, depth, True)]
             if p >= MIN_P and depth < len(tokens):
                 heapq.heappush(heads, (-p, i, depth, node, True))
-        return builder.build()
+        return Tree.of(parents, tokens_of, p_of)
 
     def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:
         """Count every judged draft (its parent was reached), verified or pruned, and take the new tokens in."""

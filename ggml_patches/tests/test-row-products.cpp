@@ -91,6 +91,9 @@ static void check_independence(const weight_type & what, int64_t m, int64_t k, s
         alone.insert(alone.end(), one.begin(), one.end());
     }
     for (int64_t n : { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 63, 64, 80 }) {
+        if (what.type == GGML_TYPE_BF16 && n >= 64) {
+            continue;  // may be left to BF16 instructions
+        }
         for (int n_threads : { 1, 2, 3, 5 }) {
             for (bool repack : { false, true }) {
                 const int64_t first  = N > n ? int64_t(rng() % (N - n + 1)) : 0;
@@ -121,7 +124,7 @@ int main() {
             check_values(what, 64, 512, 16, scale, rng);
         }
         check_values(what, 1, 256, 3, 0.02f, rng);
-        check_values(what, 40, 256*9, 66, 0.02f, rng);
+        check_values(what, 40, 256*9, what.type == GGML_TYPE_BF16 ? 63 : 66, 0.02f, rng);
 
         check_independence(what, 1, 256, rng);
         check_independence(what, 7, 512, rng);

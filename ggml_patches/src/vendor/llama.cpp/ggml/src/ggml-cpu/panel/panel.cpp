@@ -39,6 +39,17 @@ bool ggml_panel_supports_weights(const struct ggml_tensor * w) {
            w->nb[0] == ggml_type_size(w->type);
 }
 
+// Whole pieces of a prompt, where this CPU has faster instructions that round the activations to BF16. Trees are smaller.
+static bool panel_leaves_to_bf16(const ggml_tensor * src0, const ggml_tensor * src1) {
+#if defined(__AVX512BF16__)
+    return src0->type == GGML_TYPE_BF16 && ggml_nrows(src1) >= 64;
+#else
+    GGML_UNUSED(src0);
+    GGML_UNUSED(src1);
+    return false;
+#endif
+}
+
 bool ggml_panel_supports_op(const struct ggml_tensor * dst) {
     const ggml_tensor * src0 = dst->src[0];
     const ggml_tensor * src1 = dst->src[1];
@@ -46,7 +57,7 @@ bool ggml_panel_supports_op(const struct ggml_tensor * dst) {
            ggml_get_op_params_i32(dst, 1) != GGML_HINT_SRC0_IS_HADAMARD &&
            src1->type == GGML_TYPE_F32 && src1->nb[0] == sizeof(float) &&
            dst->type == GGML_TYPE_F32 && ggml_is_contiguous(dst) &&
-           ggml_nelements(dst) > 0 && src0->ne[0] > 0;
+           ggml_nelements(dst) > 0 && src0->ne[0] > 0 && !panel_leaves_to_bf16(src0, src1);
 }
 
 // packed weights

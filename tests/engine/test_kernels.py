@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from localspec.bench.curve import measure_curves
 from localspec.cli.app import app
 from localspec.engine import kernels
+from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
 from localspec.errors import UsageError
 from localspec.gguf_check import check_gguf
@@ -50,6 +52,36 @@ def test_the_switch_gives_llama_cpps_kernels_back_and_is_restored() -> None:
         assert not kernels.enabled()
         raise RuntimeError("inside")
     assert kernels.enabled()
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells what is in memory")
+def test_rearranged_weights_are_in_memory_once(model: Model) -> None:
+    """They are copied out of the mapped file, whose pages must then not stay in the process."""
+    with Model.load(model.path) as another:
+        resident, size = 0, another.size_bytes // 1024
+        here = False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if "-" in line.split(maxsplit=1)[0]:
+                here = line.endswith(model.path.name)
+            elif here and line.startswith("Rss:"):
+                resident += int(line.split()[1])
+    # of both, this one and the fixture's
+    assert resident < 0.2 * size
+
+
+def test_a_model_keeps_working_when_the_switch_is_thrown(model: Model) -> None:
+    """Its weights stay as they were arranged. Rounding changes, as far as quantised activations carry that; wrong weights
+    would leave nothing in common."""
+    prompt = model.tokenize("The lighthouse keeper looked at the sea", True, True)
+    with closing(model.new_context(ContextParams(n_ctx=256))) as ctx:
+        ctx.prefill(prompt)
+        before = ctx.decode([model.bos], [-1]).logits(0).copy()
+        ctx.drop()
+        with kernels.disabled():
+            after = ctx.decode([model.bos], [-1]).logits(0).copy()
+            ctx.drop()
+        np.testing.assert_array_equal(ctx.decode([model.bos], [-1]).logits(0), before)
+    assert np.corrcoef(before, after)[0, 1] > 0.97
 
 
 def test_matrices_without_row_kernels_are_named() -> None:

@@ -38,14 +38,17 @@ static void measure(const weight_type & what, shape s, int64_t n, int n_threads)
     for (float & x : columns) {
         x = normal(rng);
     }
-    // each side keeps the weights as a model loaded for it does
-    product ours_op(what.type, s.m, s.k, n, true);
+    // each side keeps the weights as a model does
+    product ours_op(what.type, s.m, s.k, n);
+    ours_op.make_room();
     llama_row_kernels_set_enabled(false);
     product stock_op(what.type, s.m, s.k, n, true);
     for (product * op : { &stock_op, &ours_op }) {
         op->set_weights(weights);
         op->set_values(columns.data());
     }
+    llama_row_kernels_set_enabled(true);
+    ours_op.compute(n_threads);  // packs
 
     // enough repeats to see a small matrix behind the threads that wake up; few of the large ones
     const int n_rounds = std::max(5, int(200e6/double(s.m*s.k*n)));

@@ -63,11 +63,15 @@ inline std::vector<uint8_t> random_weights(const weight_type & what, int64_t n_e
     return data;
 }
 
-// Where a model keeps weights that it rearranges when it is loaded.
+template <typename F>
+F cpu_function(const char * name) {
+    return (F) ggml_backend_reg_get_proc_address(ggml_backend_reg_by_name("CPU"), name);
+}
+
+// Where a model keeps weights that llama.cpp's own kernels rearrange when it is loaded.
 inline ggml_backend_buffer_type_t repack_buffer_type() {
     ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    auto get = (ggml_backend_dev_get_extra_bufts_t) ggml_backend_reg_get_proc_address(
-            ggml_backend_dev_backend_reg(cpu), "ggml_backend_dev_get_extra_bufts");
+    auto get = cpu_function<ggml_backend_dev_get_extra_bufts_t>("ggml_backend_dev_get_extra_bufts");
     for (ggml_backend_buffer_type_t * type = get ? get(cpu) : nullptr; type && *type; ++type) {
         if (strcmp(ggml_backend_buft_name(*type), "CPU_REPACK") == 0) {
             return *type;
@@ -79,7 +83,7 @@ inline ggml_backend_buffer_type_t repack_buffer_type() {
 // weights [m rows of k] x activations [n columns of k] -> [n columns of m]
 class product {
 public:
-    // repack: keep the weights as a model does, if the library rearranges such weights
+    // repack: keep the weights as a model does for llama.cpp's own kernels, if those rearrange such weights
     product(ggml_type type, int64_t m, int64_t k, int64_t n, bool repack = false) {
         ggml_init_params params = { ggml_tensor_overhead()*8 + ggml_graph_overhead(), nullptr, true };
         ctx     = ggml_init(params);
@@ -96,6 +100,9 @@ public:
     }
 
     ~product() {
+        if (kept) {
+            cpu_function<void (*)(ggml_tensor *, void *)>("ggml_panel_packed_free")(weights, kept);
+        }
         ggml_backend_buffer_free(repacked);
         ggml_backend_buffer_free(buffer);
         ggml_backend_free(backend);
@@ -120,8 +127,23 @@ public:
         }
     }
 
-    bool is_repacked() const {
-        return repacked != nullptr;
+    // Room for packed panels as a model has it, if the row kernels pack such weights: the next compute() fills it, those after it
+    // use it.
+    bool make_room() {
+        const size_t size = cpu_function<size_t (*)(const ggml_tensor *)>("ggml_panel_packed_size")(weights);
+        if (size == 0) {
+            return false;
+        }
+        using packed_new = void * (*)(ggml_tensor *, void *, void (*)(void *), void *);
+        room.resize(size + 64);
+        void * aligned = (void *) GGML_PAD((uintptr_t) room.data(), 64);
+        kept = cpu_function<packed_new>("ggml_panel_packed_new")(weights, aligned, [](void * n) { ++*(int *) n; }, &n_packed);
+        return true;
+    }
+
+    // how often the room was filled
+    int times_packed() const {
+        return n_packed;
     }
 
     std::vector<float> get() const {
@@ -149,6 +171,9 @@ private:
     }
 
     ggml_backend_buffer_t repacked = nullptr;
+    std::vector<uint8_t>  room;
+    void *                kept     = nullptr;
+    int                   n_packed = 0;
     ggml_context *        ctx;
     ggml_tensor *         weights;
     ggml_tensor *         values;

@@ -48,5 +48,8 @@ const panel_family * panel_family_block32(enum ggml_type type);   // one scale (
 const panel_family * panel_family_block256(enum ggml_type type);  // super-blocks: Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_XS
 const panel_family * panel_family_float(enum ggml_type type);     // F16 BF16
 
+// that of any type, or nullptr
+const panel_family * panel_family_of(enum ggml_type type);
+
 // The common way to pack: vector i of out has the four bytes i of all rows.
 void panel_pack(const char * rows, size_t stride, char * out);

@@ -1,19 +1,16 @@
 #include "panel.h"
 #include "panel-kernels.h"
+#include "panel-packed.h"
 #include "panel-simd.h"
 
 #include "ggml-cpu-impl.h"
-#include "repack.h"
 #include "row-kernels.h"
 
 #include <algorithm>
-#include <system_error>
-#include <thread>
-#include <vector>
 
 // support
 
-static const panel_family * panel_family_of(enum ggml_type type) {
+const panel_family * panel_family_of(enum ggml_type type) {
     if (const panel_family * family = panel_family_block32(type)) {
         return family;
     }
@@ -28,9 +25,6 @@ bool ggml_panel_supports_type(enum ggml_type type) {
 }
 
 bool ggml_panel_supports_weights(const struct ggml_tensor * w) {
-    if (ggml_repack_is_panels(w)) {
-        return true;
-    }
     if (!ggml_row_kernels_enabled()) {
         return false;
     }
@@ -60,46 +54,7 @@ bool ggml_panel_supports_op(const struct ggml_tensor * dst) {
            ggml_nelements(dst) > 0 && src0->ne[0] > 0 && !panel_leaves_to_bf16(src0, src1);
 }
 
-// packed weights
-
-bool ggml_panel_packs(const struct ggml_tensor * w) {
-    if (!ggml_panel_supports_weights(w)) {
-        return false;
-    }
-    const panel_family * family = panel_family_of(w->type);
-    return family->pack != nullptr && w->ne[1] % family->n_rows == 0 && w->nb[1] % 4 == 0 &&
-           w->nb[1] == ggml_row_size(w->type, w->ne[0]);
-}
-
-void ggml_panel_pack(const struct ggml_tensor * w, const void * data, void * out) {
-    static const int64_t BYTES_MIN   = 128*1024;  // that are worth a thread
-    static const int64_t THREADS_MAX = 4;         // more than memory can serve
-    const panel_family * family = panel_family_of(w->type);
-    const int64_t stride   = w->nb[1];
-    const int64_t n_panels = w->ne[1]/family->n_rows;
-    const auto pack = [=](int64_t first, int64_t end) {
-        for (int64_t r = first*family->n_rows; r < end*family->n_rows; r += family->n_rows) {
-            family->pack((const char *) data + r*stride, stride, (char *) out + r*stride);
-        }
-    };
-    const int64_t most = std::min(THREADS_MAX, (int64_t) std::thread::hardware_concurrency());
-    const int64_t n    = std::max<int64_t>(1, std::min(most, w->ne[1]*stride/BYTES_MIN));
-    std::vector<std::thread> threads;
-    threads.reserve(n);
-    for (int64_t i = 1; i < n; i++) {
-        try {
-            threads.emplace_back(pack, n_panels*i/n, n_panels*(i + 1)/n);
-        } catch (const std::system_error &) { // no thread to be had
-            pack(n_panels*i/n, n_panels*(i + 1)/n);
-        }
-    }
-    pack(0, n_panels/n);
-    for (auto & thread : threads) {
-        thread.join();
-    }
-}
-
-// work memory: the activations of all columns, then the scratch of each thread
+// work memory: what the threads agree upon, the activations of all columns, the scratch of each thread
 
 static const size_t PANEL_ALIGN = 64;
 
@@ -119,7 +74,7 @@ size_t ggml_panel_work_size(const struct ggml_tensor * dst, int n_threads) {
     }
     const panel_family * family = panel_family_of(dst->src[0]->type);
     const int64_t k = dst->src[0]->ne[0];
-    return PANEL_ALIGN + panel_acts_stride(family, k)*ggml_nrows(dst->src[1]) + panel_scratch_stride(family, k)*n_threads;
+    return 2*PANEL_ALIGN + panel_acts_stride(family, k)*ggml_nrows(dst->src[1]) + panel_scratch_stride(family, k)*n_threads;
 }
 
 // activations
@@ -191,7 +146,7 @@ static panel_plan panel_make_plan(const panel_family * family, const ggml_tensor
 struct panel_product {
     const panel_family * family;
     const ggml_tensor *  w;
-    bool                 packed;
+    const char *         panels;  // the weights packed, or nullptr
     const char *         acts;
     size_t               acts_stride;
     int64_t              n_cols;
@@ -203,7 +158,7 @@ struct panel_product {
 static void panel_prefetch(const panel_product & p, const panel_plan & plan, int64_t group) {
 #if defined(PANEL_LANES)
     const int64_t row   = plan.n_panels*group/plan.n_groups*p.family->n_rows;
-    const char *  begin = (const char *) p.w->data + row*p.w->nb[1];
+    const char *  begin = (p.panels ? p.panels : (const char *) p.w->data) + row*p.w->nb[1];
     for (size_t i = 0; i < PANEL_PREFETCH_BYTES; i += 64) {
         _mm_prefetch(begin + i, _MM_HINT_T1);
     }
@@ -224,22 +179,22 @@ static void panel_mul_group(const panel_product & p, const panel_plan & plan, in
 
     for (int64_t i = plan.n_panels*group/plan.n_groups; i < end; i++) {
         const int64_t r = i*n_rows;
-        const char *  w = (const char *) p.w->data + r*p.w->nb[1];
+        const size_t  off = r*p.w->nb[1];
         float *       dst = p.dst + c0*ne0 + r;
-        if (p.packed) {
-            p.family->mul_packed(p.w->ne[0], w, acts, p.acts_stride, (int) (c1 - c0), dst, ne0, p.scratch);
+        if (p.panels) {
+            p.family->mul_packed(p.w->ne[0], p.panels + off, acts, p.acts_stride, (int) (c1 - c0), dst, ne0, p.scratch);
         } else {
-            p.family->mul(p.w->ne[0], w, p.w->nb[1], (int) std::min(n_rows, ne0 - r),
+            p.family->mul(p.w->ne[0], (const char *) p.w->data + off, p.w->nb[1], (int) std::min(n_rows, ne0 - r),
                           acts, p.acts_stride, (int) (c1 - c0), dst, ne0, p.scratch);
         }
     }
 }
 
 bool ggml_compute_forward_mul_mat_panel(const struct ggml_compute_params * params, struct ggml_tensor * dst) {
-    const ggml_tensor *  src0   = dst->src[0];
-    if ((params->use_ref && !ggml_repack_is_panels(src0)) || !ggml_panel_supports_op(dst)) {
+    if (params->use_ref || !ggml_panel_supports_op(dst)) {
         return false;
     }
+    const ggml_tensor *  src0   = dst->src[0];
     const ggml_tensor *  src1   = dst->src[1];
     const panel_family * family = panel_family_of(src0->type);
     const int64_t        k      = src0->ne[0];
@@ -251,12 +206,14 @@ bool ggml_compute_forward_mul_mat_panel(const struct ggml_compute_params * param
     panel_product p;
     p.family      = family;
     p.w           = src0;
-    p.packed      = ggml_repack_is_panels(src0);
+    p.panels      = panel_packed_data(src0);
     p.acts_stride = panel_acts_stride(family, k);
     p.n_cols      = ggml_nrows(src1);
     p.dst         = (float *) dst->data;
 
-    char * acts = (char *) GGML_PAD((uintptr_t) params->wdata, PANEL_ALIGN);
+    char * head = (char *) GGML_PAD((uintptr_t) params->wdata, PANEL_ALIGN);
+    char * acts = head + PANEL_ALIGN;
+    panel_packing & packing = *(panel_packing *) head;
     p.acts      = acts;
     p.scratch   = acts + p.n_cols*p.acts_stride + ith*panel_scratch_stride(family, k);
 
@@ -268,8 +225,18 @@ bool ggml_compute_forward_mul_mat_panel(const struct ggml_compute_params * param
     if (ith == 0) {
         // every thread begins with the chunk of its own number
         ggml_threadpool_chunk_set(params->threadpool, nth);
+        packing = panel_packed_begin(src0);
     }
     ggml_barrier(params->threadpool);
+
+    if (packing == PANEL_PACK) {
+        panel_packed_fill(src0, ith, nth);
+        ggml_barrier(params->threadpool);
+        if (ith == 0) {
+            panel_packed_end(src0);
+        }
+    }
+    p.panels = packing == PANEL_STOCK ? nullptr : panel_packed_room(src0);
 
     for (int64_t chunk = ith; chunk < plan.n_chunks(); chunk = ggml_threadpool_chunk_add(params->threadpool, 1)) {
         if (chunk != ith) {

@@ -4,7 +4,7 @@
 //
 // A group of weight rows, as many as a vector has 32-bit lanes, is interleaved to a panel: lane r of each vector holds four
 // consecutive bytes of row r. Weights in their stock layout are interleaved during the product, once for all columns, into a
-// small buffer in the L1 cache; the common ones are packed so when a model is loaded. Every result is the sum of the same terms in the same order whatever the number of
+// small buffer in the L1 cache; those of a model are kept as panels by the first product that uses them (panel-packed.h). Every result is the sum of the same terms in the same order whatever the number of
 // columns, of threads, and wherever the row and column lie in their tiles: that is what makes speculated text equal to
 // plain text.
 
@@ -22,15 +22,8 @@ struct ggml_compute_params;
 // true when products with weights of this type take this path on this build
 bool ggml_panel_supports_type(enum ggml_type type);
 
-// true when products with this weight tensor take this path: it must keep the stock layout, or be packed as below
+// true when products with this weight tensor alone take this path: it must keep the stock layout
 bool ggml_panel_supports_weights(const struct ggml_tensor * w);
-
-// true when a model may keep these weights packed: panel after panel interleaved, in as many bytes. Nothing has to be
-// interleaved in a product then.
-bool ggml_panel_packs(const struct ggml_tensor * w);
-
-// packs `data`, weights like w in the stock layout, to out, 64-byte aligned
-void ggml_panel_pack(const struct ggml_tensor * w, const void * data, void * out);
 
 // true when this operation takes this path
 bool ggml_panel_supports_op(const struct ggml_tensor * dst);

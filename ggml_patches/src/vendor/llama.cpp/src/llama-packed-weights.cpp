@@ -45,8 +45,13 @@ void llama_packed_weights::allocate() {
     for (const auto & weight : weights) {
         size += weight.size;
     }
-    if (size > 0) {
-        room.reset(ggml_backend_buft_alloc_buffer(ggml_backend_dev_buffer_type(ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU)), size + 64));
+    ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    size_t available = 0;
+    size_t total     = 0;
+    ggml_backend_dev_memory(cpu, &available, &total);
+    // pages of a file can leave memory when it gets scarce, packed weights cannot
+    if (size > 0 && size <= total/4*3) {
+        room.reset(ggml_backend_buft_alloc_buffer(ggml_backend_dev_buffer_type(cpu), size + 64));
     }
     if (!room) {
         weights.clear(); // they are used as they are

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -135,9 +136,8 @@ public:
             return false;
         }
         using packed_new = void * (*)(ggml_tensor *, void *, void (*)(void *), void *);
-        room.resize(size + 64);
-        void * aligned = (void *) GGML_PAD((uintptr_t) room.data(), 64);
-        kept = cpu_function<packed_new>("ggml_panel_packed_new")(weights, aligned, [](void * n) { ++*(int *) n; }, &n_packed);
+        room.reset(std::aligned_alloc(64, size));  // exactly, for AddressSanitizer
+        kept = cpu_function<packed_new>("ggml_panel_packed_new")(weights, room.get(), [](void * n) { ++*(int *) n; }, &n_packed);
         return true;
     }
 
@@ -171,7 +171,7 @@ private:
     }
 
     ggml_backend_buffer_t repacked = nullptr;
-    std::vector<uint8_t>  room;
+    std::unique_ptr<void, decltype(&free)> room { nullptr, &free };
     void *                kept     = nullptr;
     int                   n_packed = 0;
     ggml_context *        ctx;

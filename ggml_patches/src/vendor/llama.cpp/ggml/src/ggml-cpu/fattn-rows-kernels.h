@@ -16,8 +16,8 @@ static constexpr int R_MAX = 6; // most rows of a tile
 static constexpr int R_MAX = 3;
 #endif
 
-static constexpr int C_DOT = 4; // cells of a tile of scores
-static constexpr int D_MAD = 4; // most vectors of a tile of outputs
+static constexpr int C_DOT = W/2; // cells of a tile of scores
+static constexpr int D_MAD = 4;   // most vectors of a tile of outputs
 
 // R_MAX*4 sums, a vector of each row and one of the cells are in registers
 
@@ -66,34 +66,34 @@ struct op_dot {
             for (int j = 0; j < C_DOT; ++j) {
                 x[j] = (const T *) (k + (c + j < n ? c + j : n - 1)*nbk);
             }
-            __m256 acc[R][C_DOT];
+            vf acc[R][4];
             for (int r = 0; r < R; ++r) {
-                for (int j = 0; j < C_DOT; ++j) {
-                    acc[r][j] = _mm256_setzero_ps();
+                for (int j = 0; j < 4; ++j) {
+                    acc[r][j] = v_zero();
                 }
             }
             for (int64_t d = 0; d < dk; d += 8) {
-                __m256 y[R];
+                vf y[R];
                 for (int r = 0; r < R; ++r) {
-                    y[r] = load8(q + r*ldq + d);
+                    y[r] = load8_twice(q + r*ldq + d);
                 }
                 if (ahead && d*sizeof(T)%64 == 0) {
                     for (int j = 0; j < C_DOT; ++j) {
                         prefetch((const char *) (x[j] + d) + ahead);
                     }
                 }
-                for (int j = 0; j < C_DOT; ++j) {
-                    const __m256 z = load8(x[j] + d);
+                for (int j = 0; j < 4; ++j) {
+                    const vf z = load8_of_two(x[j] + d, x[j + C_DOT - 4] + d);
                     if (KEEP) {
-                        _mm256_storeu_ps(keep + (c + j)*dk + d, z);
+                        store8_of_two(keep + (c + j)*dk + d, keep + (c + j + C_DOT - 4)*dk + d, z);
                     }
                     for (int r = 0; r < R; ++r) {
-                        acc[r][j] = _mm256_fmadd_ps(y[r], z, acc[r][j]);
+                        acc[r][j] = v_fma(y[r], z, acc[r][j]);
                     }
                 }
             }
             for (int r = 0; r < R; ++r) {
-                _mm_storeu_ps(s + r*lds + c, hsum4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]));
+                store_hsums(s + r*lds + c, acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
             }
         }
     }

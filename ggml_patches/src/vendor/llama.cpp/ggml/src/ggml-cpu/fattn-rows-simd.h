@@ -140,22 +140,61 @@ static inline vf v_exp_scale(vf b, vf /*n*/, vf z, vf x, float lo) {
 
 #endif
 
-// 8 floats in any build, for sums of 8 lanes
+// sums of 8 lanes in any build: a vector of 16 holds those of two cells
 
 static inline __m256 half_to_float(__m128i x, ggml_fp16_t) { return _mm256_cvtph_ps(x); }
 static inline __m256 half_to_float(__m128i x, ggml_bf16_t) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
 
-static inline __m256 load8(const float * x) { return _mm256_loadu_ps(x); }
+#if defined(GGML_FATTN_ROWS_512)
+
+static inline __m512 half_to_float(__m256i x, ggml_fp16_t) { return _mm512_cvtph_ps(x); }
+static inline __m512 half_to_float(__m256i x, ggml_bf16_t) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
+
+static inline vf load8_twice(const float * x) { return _mm512_broadcast_f32x8(_mm256_loadu_ps(x)); }
+
+static inline vf load8_of_two(const float * a, const float * b) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(a)), _mm256_loadu_ps(b), 1);
+}
 
 template <typename T>
-static inline __m256 load8(const T * x) { return half_to_float(_mm_loadu_si128((const __m128i *) x), T()); }
+static inline vf load8_of_two(const T * a, const T * b) {
+    const __m256i lo = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *) a));
+    return half_to_float(_mm256_inserti128_si256(lo, _mm_loadu_si128((const __m128i *) b), 1), T());
+}
 
-// of 4 vectors: ((l0 + l2) + (l1 + l3)) + ((l4 + l6) + (l5 + l7))
-static inline __m128 hsum4(__m256 a0, __m256 a1, __m256 a2, __m256 a3) {
-    const __m256 t0 = _mm256_add_ps(_mm256_unpacklo_ps(a0, a1), _mm256_unpackhi_ps(a0, a1));
-    const __m256 t1 = _mm256_add_ps(_mm256_unpacklo_ps(a2, a3), _mm256_unpackhi_ps(a2, a3));
-    const __m256 u  = _mm256_add_ps(_mm256_shuffle_ps(t0, t1, 0x44), _mm256_shuffle_ps(t0, t1, 0xee));
-    return _mm_add_ps(_mm256_castps256_ps128(u), _mm256_extractf128_ps(u, 1));
+static inline void store8_of_two(float * a, float * b, vf x) {
+    _mm256_storeu_ps(a, _mm512_castps512_ps256(x));
+    _mm256_storeu_ps(b, _mm512_extractf32x8_ps(x, 1));
+}
+
+#else
+
+static inline vf load8_twice(const float * x) { return _mm256_loadu_ps(x); }
+
+static inline vf load8_of_two(const float * a, const float *) { return _mm256_loadu_ps(a); }
+
+template <typename T>
+static inline vf load8_of_two(const T * a, const T *) { return half_to_float(_mm_loadu_si128((const __m128i *) a), T()); }
+
+static inline void store8_of_two(float * a, float *, vf x) { _mm256_storeu_ps(a, x); }
+
+#endif
+
+// the sums of the 8 lanes of 4 vectors, or of both halves of them: ((l0 + l2) + (l1 + l3)) + ((l4 + l6) + (l5 + l7))
+static inline void store_hsums(float * s, vf a0, vf a1, vf a2, vf a3) {
+#if defined(GGML_FATTN_ROWS_512)
+    const vf t0 = v_add(_mm512_unpacklo_ps(a0, a1), _mm512_unpackhi_ps(a0, a1));
+    const vf t1 = v_add(_mm512_unpacklo_ps(a2, a3), _mm512_unpackhi_ps(a2, a3));
+    const vf u  = v_add(_mm512_shuffle_ps(t0, t1, 0x44), _mm512_shuffle_ps(t0, t1, 0xee));
+    const vf w  = v_add(u, _mm512_shuffle_f32x4(u, u, 0xb1));
+    _mm_storeu_ps(s,     _mm512_castps512_ps128(w));
+    _mm_storeu_ps(s + 4, _mm512_extractf32x4_ps(w, 2));
+#else
+    const vf t0 = v_add(_mm256_unpacklo_ps(a0, a1), _mm256_unpackhi_ps(a0, a1));
+    const vf t1 = v_add(_mm256_unpacklo_ps(a2, a3), _mm256_unpackhi_ps(a2, a3));
+    const vf u  = v_add(_mm256_shuffle_ps(t0, t1, 0x44), _mm256_shuffle_ps(t0, t1, 0xee));
+    _mm_storeu_ps(s, _mm_add_ps(_mm256_castps256_ps128(u), _mm256_extractf128_ps(u, 1)));
+#endif
 }
 
 // exp(x) for x <= 0, within 3 ulp. exactly 1 at 0, exactly 0 under -87, where the result would leave the normal floats. NaN stays NaN

@@ -93,8 +93,8 @@ def test_two_contexts_may_pack_the_same_weights(model: Model) -> None:
 
 
 def test_a_model_keeps_working_when_the_switch_is_thrown(model: Model) -> None:
-    """Its weights stay as they were arranged. Rounding changes, as far as quantised activations carry that; wrong
-    weights would leave nothing in common."""
+    """The file's weights are still there. Rounding changes, as far as quantised activations carry that; wrong weights
+    would leave nothing in common."""
     prompt = model.tokenize("The lighthouse keeper looked at the sea", True, True)
     with closing(model.new_context(ContextParams(n_ctx=256))) as ctx:
         ctx.prefill(prompt)

@@ -2,14 +2,7 @@
 
 #include "llama-impl.h"
 
-#include "ggml-backend.h"
-
-// The CPU back end may be a module that is loaded at run time, so its functions are looked up by name.
-template <typename F>
-static F cpu_function(const char * name) {
-    ggml_backend_reg_t reg = ggml_backend_reg_by_name("CPU");
-    return reg ? (F) ggml_backend_reg_get_proc_address(reg, name) : nullptr;
-}
+#include "llama-cpu-function.h"
 
 llama_packed_weights::llama_packed_weights(const std::vector<std::pair<std::string, ggml_tensor *>> & tensors, const llama_mmaps & mappings) {
     const auto packed_size = cpu_function<size_t (*)(const ggml_tensor *)>("ggml_panel_packed_size");

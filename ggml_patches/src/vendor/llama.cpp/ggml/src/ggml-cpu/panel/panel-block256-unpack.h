@@ -8,7 +8,7 @@
 // A run is a row of weights with one scale, 16 or 32 long; step counts its vectors, four weights per lane. A quarter has two or
 // four whole runs, the slots: with runs of 32 they follow each other, with runs of 16 they are every second one of a half.
 
-#include "panel-simd.h"
+#include "panel-rows.h"
 
 #if defined(PANEL_LANES)
 

@@ -1,7 +1,7 @@
 // Weights with one scale (and minimum) per 32 values: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 IQ4_NL.
 
 #include "panel-kernels.h"
-#include "panel-simd.h"
+#include "panel-rows.h"
 
 #if defined(PANEL_LANES)
 

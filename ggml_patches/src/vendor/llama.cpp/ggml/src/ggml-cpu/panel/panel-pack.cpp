@@ -1,5 +1,5 @@
 #include "panel-kernels.h"
-#include "panel-simd.h"
+#include "panel-rows.h"
 
 #if defined(PANEL_LANES)
 

@@ -1,8 +1,5 @@
 #include "row-kernels.h"
 
-#if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
-#include "amx/common.h"
-#endif
 #include "fattn-rows.h"
 #include "panel/panel.h"
 
@@ -27,11 +24,6 @@ void ggml_row_kernels_set_enabled(bool enabled) {
 }
 
 bool ggml_row_kernels_supports_type(enum ggml_type type) {
-#if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
-    if (qtype_has_amx_kernels(type)) {
-        return false; // whose buffer takes such weights first
-    }
-#endif
     return ggml_panel_supports_type(type);
 }
 

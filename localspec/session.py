@@ -25,6 +25,7 @@ from localspec.engine.params import ContextParams, SamplingParams, check_gpu_lay
 from localspec.engine.sampler import ChainSampler
 from localspec.events import Event
 from localspec.methods.base import Method
+from localspec.methods.ptd.drafter import PtdPool
 from localspec.methods.registry import make_method
 
 #: called with what is going on ("loading the model", "measuring this machine") and the share that is done, 0 to 1
@@ -44,6 +45,7 @@ class Session:
 
     `name` is what people call the model: its name in models.txt, else that of the file. `ctx` is the tree context;
     whoever changes its sequence calls `forget` afterwards. `calibration` tells where the curve came from, None before.
+    `pool` holds what answers taught the drafter for later ones; None when nothing may outlive its text.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Session:
         *,
         method: str = "auto",
         n_gpu_layers: int = -1,
+        pool: bool = True,
         progress: Progress | None = None,
     ) -> None:
         self.model = model
@@ -60,6 +63,7 @@ class Session:
         self.method_name = method
         self.name = hub.name_of(model.path)
         self.calibration: Outcome | None = None
+        self.pool = PtdPool() if pool else None
         self.ctx: TreeContext = model.new_context(context)
         self._n_gpu_layers = n_gpu_layers
         self._progress = progress
@@ -77,6 +81,7 @@ class Session:
         method: str = "auto",
         n_gpu_layers: int = -1,
         use_mmap: bool = True,
+        pool: bool = True,
         progress: Progress | None = None,
     ) -> Session:
         """Find and load `model` (a name, a path, or None for the default) and make it ready for `method`.
@@ -97,7 +102,7 @@ class Session:
         path = hub.find_model(model)
         loaded = Model.load(path, n_gpu_layers=n_gpu_layers, use_mmap=use_mmap, progress=on_load)
         try:
-            session = cls(loaded, context, method=method, n_gpu_layers=n_gpu_layers, progress=progress)
+            session = cls(loaded, context, method=method, n_gpu_layers=n_gpu_layers, pool=pool, progress=progress)
             session.method(method)
         except BaseException:
             loaded.close()
@@ -143,7 +148,13 @@ class Session:
     def _make(self, name: str, governed: bool) -> Method:
         ctx = self.ctx
         return make_method(
-            name, curve=self.curve, max_nodes=ctx.max_nodes, governed=governed, limit_reason=ctx.tree_limit_reason
+            name,
+            curve=self.curve,
+            max_nodes=ctx.max_nodes,
+            governed=governed,
+            limit_reason=ctx.tree_limit_reason,
+            eog=self.model.eog,
+            pool=self.pool,
         )
 
     @property
@@ -224,17 +235,19 @@ class Session:
         prompt: Sequence[int],
         sampling: SamplingParams | None = None,
         limits: Limits | None = None,
-        method: str | None = None,
+        method: str | Method | None = None,
         cancelled: Cancelled | None = None,
         *,
         governed: bool = True,
     ) -> Iterator[Event]:
-        """Answer `prompt`; the last event is a `DoneEvent`. Closing the iterator early is fine.
+        """Answer `prompt`, with a method of this name or with this one; the last event is a `DoneEvent`.
+
+        Closing the iterator early is fine.
 
         Raises at once: `UsageError` for options that cannot be used, `ContextLengthError` for a prompt that does not
         fit. `EngineError` may come while iterating.
         """
-        chosen = self.method(method, governed=governed)
+        chosen = method if isinstance(method, Method) else self.method(method, governed=governed)
         sampler = ChainSampler(self.model, sampling or SamplingParams())
         try:
             sampler.start(list(prompt))

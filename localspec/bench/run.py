@@ -13,7 +13,6 @@ from typing import Any
 from localspec.bench.prompts import Prompt
 from localspec.decode import Limits
 from localspec.engine.params import SamplingParams
-from localspec.errors import UsageError
 from localspec.events import DoneEvent, Stats, StepEvent
 from localspec.session import Session
 
@@ -50,11 +49,10 @@ class BenchResult:
 
 def check_methods(methods: Sequence[str]) -> list[str]:
     """`methods` with plain in front, each once. Raises `UsageError` for an unknown one."""
-    from localspec.methods.registry import METHOD_NAMES
+    from localspec.methods.registry import check_method
 
     for method in methods:
-        if method not in METHOD_NAMES:
-            raise UsageError(f"there is no method {method!r}", f"one of {', '.join(METHOD_NAMES)}")
+        check_method(method)
     return list(dict.fromkeys([PLAIN, *methods]))
 
 

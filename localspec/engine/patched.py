@@ -20,6 +20,9 @@ from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
 from localspec.errors import EngineError, LocalspecError, UsageError
 
+#: candidates of a row that are found together
+FEW = 4
+
 #: (tokens, parents, sequence) of the nodes that a decode appends to one tree
 Growth = tuple[Sequence[int] | IntArray, Sequence[int] | IntArray, int]
 
@@ -107,7 +110,7 @@ class PatchedRows:
         self._n = n
         self._generation = context.generation
         self._sums: dict[int, tuple[float, float]] = {}
-        self._argmax: dict[int, int] = {}
+        self._top: dict[int, tuple[list[int], list[float]]] = {}
 
     def __len__(self) -> int:
         return self._n
@@ -134,18 +137,25 @@ class PatchedRows:
             raise EngineError(f"row {i} has no logits")
         return scratch
 
+    def _best(self, i: int, k: int) -> tuple[list[int], list[float]]:
+        """The best candidates of row `i`, `k` or more. One pass over the row finds a few as fast as one, so that is
+        what it is asked for: a drafter often looks at the rows whose best token was emitted."""
+        best = self._top.get(i)
+        n_vocab = self._context.n_vocab
+        if best is None or len(best[0]) < min(k, n_vocab):
+            k = min(max(k, FEW), n_vocab)
+            scratch = self._stats(i, k, sums=False)
+            best = self._top[i] = scratch.ids[:k], scratch.logits[:k]
+        return best
+
     def argmax(self, i: int) -> int:
-        token = self._argmax.get(i)
-        if token is None:
-            token = self._argmax[i] = self._stats(i, 1, sums=False).ids[0]
-        return token
+        return self._best(i, 1)[0][0]
 
     def top_k(self, i: int, k: int) -> tuple[IntArray, FloatArray]:
         if not 1 <= k <= MAX_TOP_K:
             raise UsageError(f"top_k takes 1 to {MAX_TOP_K} candidates, not {k}")
-        k = min(k, self._context.n_vocab)
-        scratch = self._stats(i, k, sums=False)
-        return np.array(scratch.ids[:k], dtype=np.int32), np.array(scratch.logits[:k], dtype=np.float32)
+        ids, logits = self._best(i, k)
+        return np.array(ids[:k], dtype=np.int32), np.array(logits[:k], dtype=np.float32)
 
     def _sums_of(self, i: int) -> tuple[float, float]:
         sums = self._sums.get(i)

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 from localspec.calibrate.curve import CostCurve
 from localspec.errors import UsageError
-from localspec.methods.base import Method
+from localspec.methods.base import Drafter, Method
 from localspec.methods.governor import Fixed, Governor
+from localspec.methods.lookahead import LookaheadDrafter
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter
+from localspec.methods.ptd.drafter import PtdDrafter, PtdPool
+from localspec.methods.ptd.published import PublishedDrafter
 from localspec.methods.strict import StrictVerifier
 
-METHOD_NAMES = ("auto", "lookup", "plain")
+#: what people use
+METHOD_NAMES = ("auto", "ptd", "lookup", "plain")
+#: what those are measured against: published methods as they are published, and ptd without branches
+RIVAL_NAMES = ("ptd-published", "lookahead", "ptd-chain")
 
 #: largest tree, root included: with 64 rows and more, flash attention on the CPU sums in another order, and the text
 #: would no longer be that of plain decoding to the last bit
 MAX_TREE_NODES = 63
+
+
+def check_method(name: str) -> None:
+    """Raise `UsageError` for a name that is no method's."""
+    if name not in METHOD_NAMES + RIVAL_NAMES:
+        raise UsageError(f"there is no method {name!r}", f"one of {', '.join(METHOD_NAMES)}")
+
+
+def make_drafter(name: str, eog: frozenset[int] = frozenset(), pool: PtdPool | None = None) -> Drafter:
+    """A fresh drafter of the method called `name`; see `make_method`. Raises `UsageError` for an unknown name."""
+    check_method(name)
+    makers: dict[str, Callable[[], object]] = {
+        "plain": PlainDrafter,
+        "lookup": LookupDrafter,
+        "ptd": lambda: PtdDrafter(pool, keep=pool is not None),
+        "ptd-chain": lambda: PtdDrafter(pool, keep=pool is not None, width=1),
+        "ptd-published": lambda: PublishedDrafter(eog),
+        "lookahead": lambda: LookaheadDrafter(eog),
+    }
+    return cast(Drafter, makers["ptd" if name == "auto" else name]())
 
 
 def make_method(
@@ -24,21 +53,30 @@ def make_method(
     max_nodes: int,
     governed: bool = True,
     limit_reason: str | None = None,
+    eog: frozenset[int] = frozenset(),
+    pool: PtdPool | None = None,
 ) -> Method:
     """A fresh method for one sequence.
 
     `curve` is the calibrated step cost, None when unknown. `max_nodes` is what the engine allows; at 1 every method is
     plain, and tells `limit_reason` once a generation. Without `governed` every draft is verified, up to `max_nodes`
-    nodes, but never more than `MAX_TREE_NODES`. "auto" is the best method known for the model, so the result's own name
-    says which one that is.
+    nodes, but never more than `MAX_TREE_NODES`. `eog` are the tokens that end a generation. `pool` outlives the texts
+    that the method drafts for, and may be shared; without one nothing does. "auto" is the best method known for the
+    model, so the result's own name says which one that is.
+
+    Published methods have sizes of their own: they are never governed, and may take all nodes that the engine allows.
 
     Raises `UsageError` for an unknown name.
     """
-    if name not in METHOD_NAMES:
-        raise UsageError(f"there is no method {name!r}", f"one of {', '.join(METHOD_NAMES)}")
+    check_method(name)
     if name == "plain" or max_nodes == 1:
         note = None if name == "plain" or limit_reason is None else f"spec off: {limit_reason}"
         return Method("plain", PlainDrafter(), Fixed(1, note), StrictVerifier())
+    if name == "auto":
+        name = "ptd"
+    drafter = make_drafter(name, eog, pool)
+    if name in ("ptd-published", "lookahead"):
+        return Method(name, drafter, Fixed(max_nodes), StrictVerifier())
     max_nodes = min(max_nodes, MAX_TREE_NODES)
     scheduler = Governor(curve, max_nodes) if governed else Fixed(max_nodes)
-    return Method("lookup", LookupDrafter(), scheduler, StrictVerifier())
+    return Method(name, drafter, scheduler, StrictVerifier())

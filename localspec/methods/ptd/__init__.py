@@ -1,0 +1,1 @@
+"""Progressive tree drafting (PTD, arXiv 2607.10661)."""

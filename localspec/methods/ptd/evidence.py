@@ -1,0 +1,118 @@
+"""What speaks for a drafted token, and how often tokens with such evidence were right.
+
+Evidence has two parts: what the text says (how long a match it continues, and how), and what the model said (how it
+ranked the token when it was last here). Their combination is one small number, the *code*, which has a running rate of
+its own. Until it has been seen often its rate is that of a logistic model of the two parts, whose weights were fitted
+to recorded answers (`benchmarks/fit_evidence.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+
+from localspec.methods.ptd import recycling
+from localspec.methods.ptd.automaton import N_KINDS
+
+#: smallest match lengths, in tokens, of the classes that the text's evidence distinguishes
+LENGTHS = (1, 2, 3, 4, 6, 9, 16)
+#: distances from the end of a match up to which its source is followed: see `drafter`
+MAX_OFF = 4
+
+# The text's part: 0 for nothing, then length class x kind, then resumed copies by distance, the last of them for a
+# resumed copy that a weak match speaks for as well.
+NO_TEXT = 0
+RESUMED = 1 + len(LENGTHS) * N_KINDS
+RESUMED_AND_WEAK = RESUMED + MAX_OFF
+N_TEXT = RESUMED_AND_WEAK + 1
+
+# The model's part: 0 for nothing, then the classes of a row for the same two tokens, of one for the same last token,
+# and of the row before this one, whose other candidates often come a token later (LogitSpec, arXiv 2507.01449).
+NO_ROW = 0
+PAIR = 1
+TOKEN = PAIR + recycling.N_CLASSES
+PREVIOUS = TOKEN + recycling.N_CLASSES
+#: how far a candidate of the row before was behind the best one, in logits
+_BEHIND = (0.0, 0.7, 1.5, 2.5, 4.0, 6.0)
+N_ROW = PREVIOUS + len(_BEHIND) + 1
+
+N_CODES = N_TEXT * N_ROW
+
+#: trials that the fitted rate counts for, and at which counts are halved so that they follow the text
+PRIOR_WEIGHT = 20.0
+MAX_TRIALS = 400.0
+
+# fmt: off
+# nothing; a line for each class of lengths: only and again, only once, most often, first, second, third; resumed
+_TEXT_WEIGHTS = (
+    -3.21,
+    0.40, 0.00, -0.77, -1.40, -1.46, -1.83,
+    1.64, 1.18, -1.13, -0.83, -0.99, -1.18,
+    2.12, 1.66, -0.91, -0.56, -0.77, -0.61,
+    2.39, 2.06, -0.93, -0.42, -1.21, -1.11,
+    2.87, 2.58, -0.39, -0.54, -0.98, -0.54,
+    2.23, 2.92, 0.13, 0.02, -0.30, -0.23,
+    2.16, 4.41, 0.16, 0.17, -0.39, 0.00,
+    -0.60, -1.77, -2.46, -2.34, 0.75,
+)
+# nothing; a line each for rows of the same two tokens, and of the same token; the row before
+_ROW_WEIGHTS = (
+    -1.03,
+    -0.39, -0.25, -0.76, -1.11, 1.00, 0.70, 0.05, -0.01, 0.43, -0.03, -0.51, -0.57,
+    -0.14, -0.19, -0.11, -0.52, 1.12, 0.88, 1.05, 0.68, 0.63, 0.41, 0.25, -0.01,
+    -0.06, 0.01, -0.03, -0.27, -0.34, -0.46, -0.39,
+)
+_BIAS = -0.39
+# fmt: on
+
+#: by match length, up to the largest class: the first of its codes' text parts
+_TEXT_OF_LENGTH = tuple(accumulate([1, *[N_KINDS if n in LENGTHS else 0 for n in range(2, LENGTHS[-1] + 1)]]))
+_LONGEST = LENGTHS[-1]
+
+
+def text_part(length: int) -> int:
+    """The text's part for a match of `length` >= 1 tokens, to which the kind of the continuation is added."""
+    return _TEXT_OF_LENGTH[min(length, _LONGEST) - 1]
+
+
+#: text parts below this one are weak: matches of a single token
+WEAK_END = text_part(2)
+
+
+def previous_part(behind: float) -> int:
+    """The model's part for a candidate of the row before, `behind` its best one by so much."""
+    return PREVIOUS + sum([behind > limit for limit in _BEHIND])
+
+
+def code_of(text: int, row: int) -> int:
+    """The code of evidence with these two parts."""
+    return text * N_ROW + row
+
+
+def fitted_rate(text: int, row: int) -> float:
+    """The chance of a token with this evidence, as fitted; 0 without any."""
+    if text == NO_TEXT and row == NO_ROW:
+        return 0.0
+    return 1 / (1 + math.exp(-(_TEXT_WEIGHTS[text] + _ROW_WEIGHTS[row] + _BIAS)))
+
+
+class Rates:
+    """Running acceptance rates. `p[code]` is the chance that a token with this evidence is right."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the fitted rates."""
+        self.p = [fitted_rate(text, row) for text in range(N_TEXT) for row in range(N_ROW)]
+        self._hits = [PRIOR_WEIGHT * p for p in self.p]
+        self._trials = [PRIOR_WEIGHT] * len(self.p)
+
+    def count(self, code: int, hit: bool) -> None:
+        """A token with this evidence was judged."""
+        self._hits[code] += hit
+        self._trials[code] += 1
+        self.p[code] = self._hits[code] / self._trials[code]
+        if self._trials[code] >= MAX_TRIALS:
+            self._hits[code] /= 2
+            self._trials[code] /= 2

@@ -1,0 +1,1 @@
+"""Answers written down once, and drafters run over them without the model."""

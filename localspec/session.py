@@ -130,6 +130,11 @@ class Session:
         """Empty the sequence and the prompt cache."""
         self.generator.reset()
 
+    def clear_pool(self) -> None:
+        """Forget what answers taught the drafter."""
+        if self.pool is not None:
+            self.pool.clear()
+
     def method(self, name: str | None = None, *, governed: bool = True) -> Method:
         """The method called `name` (None: that of the session); measures the cost curve if it needs one.
 

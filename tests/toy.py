@@ -66,11 +66,11 @@ class ToyRows:
     def argmax(self, i: int) -> int:
         return int(self.logits(i).argmax())
 
-    def top_k(self, i: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def top_k(self, i: int, k: int) -> tuple[list[int], list[float]]:
         assert k <= MAX_TOP_K
         row = self.logits(i)
-        ids = np.argsort(-row, kind="stable")[:k].astype(np.int32)
-        return ids, row[ids]
+        ids = np.argsort(-row, kind="stable")[:k]
+        return ids.tolist(), row[ids].tolist()
 
     def logsumexp(self, i: int) -> float:
         return float(np.log(np.exp(self.logits(i).astype(np.float64)).sum()))

@@ -68,6 +68,8 @@ def bench(
 ) -> BenchResult:
     """Run every prompt with plain and with each of `methods`. The prompt's own time is kept apart in the stats.
 
+    Drafters know nothing of earlier answers, as in a new chat.
+
     Raises what `Session.generate` raises.
     """
     methods = check_methods(methods)
@@ -92,6 +94,7 @@ def bench(
             shift = (i + repeat) % len(methods)
             outcomes = {}
             for method in methods[shift:] + methods[:shift]:
+                session.clear_pool()
                 outcomes[method] = _generate(session, tokens[i], sampling, limits, method)
                 if progress is not None:
                     progress(len(result.runs) + len(outcomes), total)

@@ -133,10 +133,16 @@ def _first_pass(
 
 
 def _repeat(timer: StepTimer, seconds: dict[int, list[float]], deadline: float, report: Callable[[], None]) -> None:
-    """Interleaved rounds over all sizes until the time or the number of repeats is used up."""
+    """Interleaved rounds over all sizes until the time or the number of repeats is used up.
+
+    Rounds go down and up again: after a large step some CPUs need tens of milliseconds to get back to their pace, which
+    made single steps look twice as dear where each round began anew after the largest size.
+    """
+    sizes = list(seconds)
     for _ in range(MAX_REPEATS):
-        for size, values in seconds.items():
-            if timer.clock() + min(values) > deadline:
-                return
-            values.append(timer(size))
-            report()
+        sizes.reverse()
+        for size in sizes:
+            values = seconds[size]
+            if timer.clock() + min(values) <= deadline:
+                values.append(timer(size))
+                report()

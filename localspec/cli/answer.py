@@ -23,8 +23,8 @@ OFF = "spec off: "
 
 
 @contextmanager
-def open_session(engine: EngineOptions, method: str) -> Iterator[Session]:
-    """A session as the options say, with progress bars while it is made."""
+def open_session(engine: EngineOptions, method: str, *, pool: bool = True) -> Iterator[Session]:
+    """A session as the options say, with progress bars while it is made; see `Session` on `pool`."""
     from localspec.machine import load_native
 
     context = engine.context()
@@ -33,7 +33,7 @@ def open_session(engine: EngineOptions, method: str) -> Iterator[Session]:
 
     with named_as_options(), progress_bar() as progress:
         session = Session.open(
-            engine.model, context=context, method=method, n_gpu_layers=engine.gpu_layers, progress=progress
+            engine.model, context=context, method=method, n_gpu_layers=engine.gpu_layers, pool=pool, progress=progress
         )
     session.on_progress(None)
     with session:

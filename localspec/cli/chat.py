@@ -31,7 +31,7 @@ Inside the chat, /help lists the commands; ctrl-c stops an answer, ctrl-d leaves
 
 HELP = """/clear        forget the conversation
 /system TEXT  set the system message (empty: none); forgets the conversation
-/method NAME  speculate with another method: auto, lookup, plain
+/method NAME  speculate with another method: auto, ptd, lookup, plain
 /stats        totals of this conversation
 /help         this list
 /exit         leave (ctrl-d does as well)
@@ -53,6 +53,10 @@ def chat(
     limits: LimitOptions,
     logs: LogOptions,
     system: Annotated[str | None, typer.Option("--system", help="The system message.")] = None,
+    pool: Annotated[
+        bool,
+        typer.Option("--pool/--no-pool", help="Draft from what earlier conversations taught, until you leave."),
+    ] = True,
 ) -> None:
     """Chat with a model in the terminal."""
     from localspec.cli.answer import open_session
@@ -65,7 +69,7 @@ def chat(
         import readline  # noqa: F401 - importing it gives input() line editing and history
     if not sys.stdin.isatty():
         strict_stdin()
-    with open_session(engine, how.method) as session:
+    with open_session(engine, how.method, pool=pool) as session:
         if sys.stdin.isatty():
             note(f"{session.name} · {session.ctx.mode} · context {session.ctx.n_ctx} · /help lists the commands")
         _Chat(session, params, limits, how.method, system).loop()
@@ -187,6 +191,7 @@ class _Chat:
     def _clear(self) -> None:
         self.messages = []
         self.answers = []
+        self.session.clear_pool()
         self._say("the conversation is forgotten")
 
     def _set_system(self, text: str) -> None:

@@ -99,7 +99,7 @@ class MethodOptions:
 
     method: Annotated[
         str,
-        Option("--method", help="auto, lookup, or plain (no speculation).", rich_help_panel=ENGINE),
+        Option("--method", help="auto, ptd, lookup, or plain (no speculation).", rich_help_panel=ENGINE),
     ] = "auto"
 
 

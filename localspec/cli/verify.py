@@ -59,7 +59,7 @@ def verify(
     logs.set_up()
     prompts = which.prompts()
     if how.method == "plain":
-        raise UsageError("--method plain leaves nothing to compare with plain decoding", "auto or lookup")
+        raise UsageError("--method plain leaves nothing to compare with plain decoding", "auto, ptd or lookup")
     sampling = simple_sampling(temp, seed)
 
     from localspec.cli.answer import open_session

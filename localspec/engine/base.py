@@ -37,8 +37,11 @@ class Rows(Protocol):
         """Id of the largest logit of row `i`; the smaller id wins a tie."""
         ...
 
-    def top_k(self, i: int, k: int) -> tuple[IntArray, FloatArray]:
-        """Ids and logits of the `k` (<= 16) largest logits of row `i`, largest first, ties by smaller id."""
+    def top_k(self, i: int, k: int) -> tuple[list[int], list[float]]:
+        """Ids and logits of the `k` (<= 16) largest logits of row `i`, largest first, ties by smaller id.
+
+        Lists, as a step looks at few of these numbers.
+        """
         ...
 
     def logsumexp(self, i: int) -> float:

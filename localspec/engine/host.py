@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from localspec.engine.model import Model
 
 
+#: entries of a row whose maximum is taken together
+_BLOCK = 128
+
+
 class HostRows:
     """`Rows` over logits that the library has copied to the host.
 
@@ -45,16 +49,20 @@ class HostRows:
             best = self._best[i] = int(self.logits(i).argmax())  # NumPy takes the first of equals
         return best
 
-    def top_k(self, i: int, k: int) -> tuple[IntArray, FloatArray]:
+    def top_k(self, i: int, k: int) -> tuple[list[int], list[float]]:
         row = self.logits(i)
         if not 1 <= k <= MAX_TOP_K:
             raise UsageError(f"top_k takes 1 to {MAX_TOP_K} candidates, not {k}")
         k = min(k, len(row))
+        # The k-th largest of the blocks' maxima is no more than the k-th largest entry, and found much faster.
+        n_blocks = len(row) // _BLOCK
+        maxima = row[: n_blocks * _BLOCK].reshape(n_blocks, _BLOCK).max(axis=1)
+        few = maxima if len(maxima) >= k else row
+        threshold = np.partition(few, len(few) - k)[len(few) - k]
         # Everything that ties with the k-th goes into a stable sort, so the smaller id wins at the edge as well.
-        threshold = np.partition(row, len(row) - k)[len(row) - k]
         ids = np.flatnonzero(row >= threshold)
         ids = ids[np.argsort(-row[ids], kind="stable")[:k]]
-        return ids.astype(np.int32), row[ids]
+        return ids.tolist(), row[ids].tolist()
 
     def logsumexp(self, i: int) -> float:
         return self._sums_of(i)[0]

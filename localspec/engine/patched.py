@@ -151,11 +151,11 @@ class PatchedRows:
     def argmax(self, i: int) -> int:
         return self._best(i, 1)[0][0]
 
-    def top_k(self, i: int, k: int) -> tuple[IntArray, FloatArray]:
+    def top_k(self, i: int, k: int) -> tuple[list[int], list[float]]:
         if not 1 <= k <= MAX_TOP_K:
             raise UsageError(f"top_k takes 1 to {MAX_TOP_K} candidates, not {k}")
         ids, logits = self._best(i, k)
-        return np.array(ids[:k], dtype=np.int32), np.array(logits[:k], dtype=np.float32)
+        return ids[:k], logits[:k]
 
     def _sums_of(self, i: int) -> tuple[float, float]:
         sums = self._sums.get(i)

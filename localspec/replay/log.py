@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from localspec.engine.base import FloatArray, IntArray
 from localspec.errors import UsageError
 
 FORMAT, VERSION = "localspec-log", 1
@@ -24,15 +21,15 @@ FORMAT, VERSION = "localspec-log", 1
 class LoggedAnswer:
     """One answer. Row i holds what the model saw when it wrote token i.
 
-    `top_ids` int32 and `top_logits` float32 are [len(tokens), k], largest first; `tokens[i]` is the sampled one.
+    `top_ids` and `top_logits` are its best candidates, [len(tokens)][k], the best first.
     """
 
     id: str
     task: str
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
-    top_ids: IntArray
-    top_logits: FloatArray
+    top_ids: list[list[int]]
+    top_logits: list[list[float]]
 
     def to_line(self) -> str:
         """The answer as a line of the file."""
@@ -42,21 +39,24 @@ class LoggedAnswer:
                 "task": self.task,
                 "prompt": self.prompt,
                 "tokens": self.tokens,
-                "top_ids": self.top_ids.tolist(),
-                "top_logits": [[round(logit, 3) for logit in row] for row in self.top_logits.tolist()],
+                "top_ids": self.top_ids,
+                "top_logits": [[round(logit, 3) for logit in row] for row in self.top_logits],
             },
             separators=(",", ":"),
         )
 
     @classmethod
     def from_line(cls, line: str) -> LoggedAnswer:
-        """The answer of a line. Raises ValueError, KeyError or TypeError for anything else."""
+        """The answer of a line. Raises ValueError, LookupError or TypeError for anything else."""
         data = json.loads(line)
         prompt, tokens = (tuple(map(int, data[key])) for key in ("prompt", "tokens"))
-        ids = np.array(data["top_ids"], dtype=np.int32)
-        logits = np.array(data["top_logits"], dtype=np.float32)
-        if not prompt or not tokens or ids.ndim != 2 or ids.shape != logits.shape or len(ids) != len(tokens):
+        ids = [[int(i) for i in row] for row in data["top_ids"]]
+        logits = [[float(logit) for logit in row] for row in data["top_logits"]]
+        k = len(ids[0])
+        if not prompt or not k or not len(tokens) == len(ids) == len(logits):
             raise ValueError("its parts do not fit together")
+        if any(len(row) != k for row in ids) or any(len(row) != k for row in logits):
+            raise ValueError("its rows have different lengths")
         return cls(str(data["id"]), str(data["task"]), prompt, tokens, ids, logits)
 
 
@@ -79,7 +79,7 @@ class AnswerLog:
                 raise UsageError(f"{path}, line {broken[0]} is not an answer: {broken[1]}", "record it again")
             try:
                 answers.append(LoggedAnswer.from_line(line))
-            except (ValueError, KeyError, TypeError, OverflowError) as error:
+            except (ValueError, LookupError, TypeError, OverflowError) as error:
                 broken = number, error
         return cls(header, answers)
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from localspec.bench.prompts import Prompt
 from localspec.decode import Limits
-from localspec.engine.base import FloatArray, IntArray, Rows
+from localspec.engine.base import Rows
 from localspec.engine.params import SamplingParams
 from localspec.errors import EngineError
 from localspec.events import DoneEvent, StepEvent
@@ -30,7 +28,7 @@ class RecordingDrafter:
     def __init__(self, drafter: Drafter, k: int = DEFAULT_K) -> None:
         self._drafter = drafter
         self._k = k
-        self.rows: list[tuple[IntArray, FloatArray]] = []
+        self.rows: list[tuple[list[int], list[float]]] = []
 
     def start(self, prompt: Sequence[int]) -> None:
         self.rows = []
@@ -64,7 +62,7 @@ def record_answer(
     if done is None or not answer:
         raise EngineError(f"the answer to prompt {prompt.id} did not end")
     ids, logits = zip(*drafter.rows[: len(answer)], strict=True)
-    return LoggedAnswer(prompt.id, prompt.task, tuple(tokens), tuple(answer), np.stack(ids), np.stack(logits))
+    return LoggedAnswer(prompt.id, prompt.task, tuple(tokens), tuple(answer), list(ids), list(logits))
 
 
 def record(

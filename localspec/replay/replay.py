@@ -11,15 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-import numpy as np
-
-from localspec.engine.base import FloatArray, IntArray
+from localspec.engine.base import FloatArray
 from localspec.errors import UsageError
 from localspec.methods.base import Drafter, Walk
 from localspec.replay.log import LoggedAnswer
 from localspec.tree import Tree
-
-_NO_IDS, _NO_LOGITS = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
 
 
 class LoggedRows:
@@ -36,17 +32,17 @@ class LoggedRows:
     def __len__(self) -> int:
         return self._n
 
-    def top_k(self, i: int, k: int) -> tuple[IntArray, FloatArray]:
+    def top_k(self, i: int, k: int) -> tuple[list[int], list[float]]:
         row = self._row.get(i)
         if row is None:
-            return _NO_IDS, _NO_LOGITS
-        return self._answer.top_ids[row, :k], self._answer.top_logits[row, :k]
+            return [], []
+        return self._answer.top_ids[row][:k], self._answer.top_logits[row][:k]
 
     def argmax(self, i: int) -> int:
         ids, _ = self.top_k(i, 1)
-        if not len(ids):
+        if not ids:
             self._missing()
-        return int(ids[0])
+        return ids[0]
 
     def logsumexp(self, i: int) -> float:
         self._missing()

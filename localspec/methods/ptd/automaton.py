@@ -16,7 +16,8 @@ MAX_UPDATES = 12
 #: bytes of one token of text, at most two states with their dicts and lists, measured generously
 BYTES_A_TOKEN = 1300
 
-# What a guess is among the continuations of its state; see `State.guesses`.
+# What a guess is among the continuations of its state: the only one, which came several times or once; one that came
+# more often than all others; the first, second or third of several.
 ONLY_AGAIN, ONLY_ONCE, MOSTLY, FIRST, SECOND, LATER = range(6)
 N_KINDS = 6
 
@@ -24,42 +25,64 @@ N_KINDS = 6
 class State:
     """One stretch of text of up to `length` tokens. `end` is the position after its latest known occurrence.
 
-    `guesses` are its continuations with their kinds, the most frequent first and the latest first among equals.
+    `following` leads on by each token that followed.
     """
 
-    __slots__ = ("_counts", "end", "following", "guesses", "length", "link")
+    __slots__ = ("_guesses", "_n", "_ranked", "end", "following", "length", "link")
 
     def __init__(self, length: int, end: int, link: State | None = None) -> None:
         self.length = length
         self.end = end
         self.link = link
         self.following: dict[int, State] = {}
-        self._counts: list[tuple[int, int]] = []  # (token, how often it followed), in the order of `guesses`
-        self.guesses: list[tuple[int, int]] = []
+        # what followed, the most frequent first and the latest first among equals, and how often
+        self._ranked: list[int] = []
+        self._n: list[int] = []
+        self._guesses: tuple[tuple[int, int], ...] | None = ()
 
     def clone(self, length: int) -> State:
         """A state for a shorter stretch that has occurred wherever this one has."""
         other = State(length, self.end, self.link)
-        other.following = dict(self.following)
-        other._counts = self._counts.copy()
-        other.guesses = self.guesses
+        other.following = self.following.copy()
+        other._ranked, other._n, other._guesses = self._ranked.copy(), self._n.copy(), self._guesses
         return other
 
     def count(self, token: int, end: int) -> None:
         """`token` followed here once more; the stretch occurred up to position `end`."""
         self.end = end
-        counts = self._counts
-        at = next((i for i, (known, _) in enumerate(counts) if known == token), -1)
-        n = counts.pop(at)[1] + 1 if at >= 0 else 1
-        at = next((i for i, (_, other) in enumerate(counts) if other <= n), len(counts))
-        counts.insert(at, (token, n))
-        del counts[MAX_RANKED:]
-        first = counts[0][1]
-        if len(counts) == 1:
-            self.guesses = [(token, ONLY_ONCE if first == 1 else ONLY_AGAIN)]
+        self._guesses = None
+        ranked, counts = self._ranked, self._n
+        if not ranked:
+            ranked.append(token)
+            counts.append(1)
             return
-        kinds = (MOSTLY if 2 * first > sum([n for _, n in counts]) else FIRST, SECOND, LATER)
-        self.guesses = [(known, kind) for (known, _), kind in zip(counts, kinds, strict=False)]
+        if token in ranked:
+            at = ranked.index(token)
+            n = counts[at] + 1
+        else:
+            at, n = len(ranked), 1
+            ranked.append(token)
+            counts.append(n)
+        while at > 0 and counts[at - 1] <= n:
+            ranked[at], counts[at] = ranked[at - 1], counts[at - 1]
+            at -= 1
+        ranked[at], counts[at] = token, n
+        if len(ranked) > MAX_RANKED:
+            del ranked[-1], counts[-1]
+
+    @property
+    def guesses(self) -> tuple[tuple[int, int], ...]:
+        """The best continuations with their kinds, the most likely first."""
+        guesses = self._guesses
+        if guesses is None:
+            ranked, counts = self._ranked, self._n
+            if len(ranked) == 1:
+                guesses = ((ranked[0], ONLY_ONCE if counts[0] == 1 else ONLY_AGAIN),)
+            else:
+                first = MOSTLY if 2 * counts[0] > sum(counts) else FIRST
+                guesses = tuple(zip(ranked, (first, SECOND, LATER), strict=False))
+            self._guesses = guesses
+        return guesses
 
 
 class SuffixAutomaton:

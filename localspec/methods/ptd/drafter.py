@@ -169,9 +169,10 @@ class PtdDrafter:
         length = place[1]
         left = MAX_STATES
         while state is not None and length > 0:
-            if state.guesses:
+            guesses = state.guesses
+            if guesses:
                 part = evidence.text_part(length)
-                for token, kind in state.guesses:
+                for token, kind in guesses:
                     if token not in found:
                         found[token] = part + kind
                 left -= 1
@@ -230,9 +231,7 @@ class PtdDrafter:
         last_of_walk = walk.path[len(walk.tokens) - 2] if len(walk.tokens) > 1 else 0
         for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
             ids, logits = rows.top_k(node, TOP_K)
-            if len(ids) == 0:
-                continue
-            kept = ids.tolist(), logits.tolist()
-            put(before if parent < 0 else tokens[parent], token, *kept)
-            if node == last_of_walk:
-                self._previous = kept
+            if ids:
+                put(before if parent < 0 else tokens[parent], token, ids, logits)
+                if node == last_of_walk:
+                    self._previous = ids, logits

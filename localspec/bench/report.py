@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 ALL = "all"
 LEGEND = (
-    "tok/s and x plain are medians over prompts, without prompt reading; nodes: verified a step; native: share of the "
-    "time inside llama.cpp; py ms: all other time of a step; same: prompts whose tokens are those of plain."
+    "tok/s and x plain are medians over prompts, without prompt reading; bound: x plain of the best fixed tree size, "
+    "from replay and cost curve; nodes: verified a step; native: share of the time inside llama.cpp; py ms: all other "
+    "time of a step; same: prompts whose tokens are those of plain."
 )
 
 
@@ -120,6 +121,7 @@ def to_dict(result: BenchResult) -> dict[str, Any]:
         "version": 1,
         "header": result.header,
         "summary": [asdict(row) for row in summarise(result.runs)],
+        "bounds": [{"method": m, "task": t, **asdict(bound)} for (m, t), bound in result.bounds.items()],
         "runs": [run.to_dict() for run in result.runs],
     }
 
@@ -147,7 +149,17 @@ def print_report(console: Console, result: BenchResult) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")  # eleven columns in 80
     table.add_column("Task", no_wrap=True)
     table.add_column("Method", no_wrap=True)
-    for name in ("tok/s", "x plain", "quartiles", "tok/step", "nodes", "native", "py ms", "same"):
+    for name in (
+        "tok/s",
+        "x plain",
+        "quartiles",
+        *(("bound",) if result.bounds else ()),
+        "tok/step",
+        "nodes",
+        "native",
+        "py ms",
+        "same",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     rows = summarise(result.runs)
     last = rows[0].task
@@ -155,7 +167,11 @@ def print_report(console: Console, result: BenchResult) -> None:
         if row.task != last:
             table.add_section()
             last = row.task
-        table.add_row(row.task, row.method, *_cells(row), style="bold" if row.task == ALL else None)
+        cells = _cells(row)
+        if result.bounds:
+            bound = result.bounds.get((row.method, row.task))
+            cells.insert(3, f"{bound.ratio:.2f}" if bound else "")
+        table.add_row(row.task, row.method, *cells, style="bold" if row.task == ALL else None)
     console.print()
     console.print(table)
     for row in rows:

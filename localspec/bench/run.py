@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from localspec.bench.bound import Bound, bounds
 from localspec.bench.prompts import Prompt
 from localspec.decode import Limits
 from localspec.engine.params import SamplingParams
 from localspec.events import DoneEvent, Stats, StepEvent
+from localspec.replay.record import record_answer
 from localspec.session import Session
 
 PLAIN = "plain"
@@ -45,6 +47,8 @@ class BenchResult:
 
     header: dict[str, Any]
     runs: list[Run] = field(default_factory=list)
+    #: by (method, task), for methods that can be replayed, when they were asked for
+    bounds: dict[tuple[str, str], Bound] = field(default_factory=dict)
 
 
 def check_methods(methods: Sequence[str]) -> list[str]:
@@ -64,11 +68,13 @@ def bench(
     sampling: SamplingParams,
     max_tokens: int,
     repeats: int = 1,
+    with_bounds: bool = False,
     progress: Progress | None = None,
 ) -> BenchResult:
     """Run every prompt with plain and with each of `methods`. The prompt's own time is kept apart in the stats.
 
-    Drafters know nothing of earlier answers, as in a new chat.
+    Drafters know nothing of earlier answers, as in a new chat. `with_bounds` answers every prompt once more, to record
+    what the bounds are computed from.
 
     Raises what `Session.generate` raises.
     """
@@ -88,7 +94,7 @@ def bench(
     tokens = [session.chat_prompt([{"role": "user", "content": prompt.text}]) for prompt in prompts]
     for method in methods:
         _generate(session, tokens[0], sampling, Limits(max_tokens=min(max_tokens, WARM_UP_TOKENS)), method)
-    total = len(prompts) * repeats * len(methods)
+    total = len(prompts) * (repeats * len(methods) + with_bounds)
     for repeat in range(repeats):
         for i, prompt in enumerate(prompts):
             shift = (i + repeat) % len(methods)
@@ -102,6 +108,13 @@ def bench(
                 text, done = outcomes[method]
                 same = text == outcomes[PLAIN][0]
                 result.runs.append(Run(prompt.id, prompt.task, method, repeat, done.reason, same, done.stats))
+    if with_bounds and session.curve is not None:
+        answers = []
+        for prompt in prompts:
+            answers.append(record_answer(session, prompt, sampling, max_tokens))
+            if progress is not None:
+                progress(len(result.runs) + len(answers), total)
+        result.bounds = bounds(answers, methods, session.curve)
     return result
 
 

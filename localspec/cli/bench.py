@@ -42,6 +42,9 @@ def bench(
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each prompt and method.")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Seed for --temp above 0.")] = 1,
     temp: Annotated[float, typer.Option("--temp", help="Temperature.")] = 0.0,
+    bound: Annotated[
+        bool, typer.Option("--bound", help="Also compute what fixed tree sizes would bring at best, by replay.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write all figures to FILE, as JSON.")
@@ -84,6 +87,7 @@ def bench(
             sampling=sampling,
             max_tokens=max_tokens,
             repeats=repeats,
+            with_bounds=bound,
             progress=lambda done, total: bar("measuring", done / total),
         )
     _tell(result, as_json, output, plot_file)

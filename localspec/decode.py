@@ -226,7 +226,7 @@ class Generator:
         most = min(scheduler.budget(), self.ctx.max_nodes, room)
         if most <= 1 or job.left == 1:
             return Tree.root(job.last)
-        tree = scheduler.select(job.method.drafter.propose(most))
+        tree = scheduler.select(job.method.drafter.propose(most, scheduler.least_p))
         if tree.tokens[0] != job.last:
             raise EngineError(f"the drafter of {job.method.name!r} lost track of the text")
         if len(tree) > most:

@@ -399,7 +399,7 @@ def test_an_engine_that_loses_count_is_an_error_not_wrong_text() -> None:
 
 def test_a_drafter_with_a_wrong_root_is_an_error_not_wrong_text() -> None:
     class Lost(PlainDrafter):
-        def propose(self, max_nodes: int) -> Tree:
+        def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
             return Tree.root(31)
 
     method = Method("lost", Lost(), Fixed(4), StrictVerifier())

@@ -273,7 +273,7 @@ class Scripted:
     def start(self, prompt: Sequence[int]) -> None:
         self.text = list(prompt)
 
-    def propose(self, max_nodes: int) -> Tree:
+    def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
         builder = TreeBuilder(self.text[-1])
         self._grow(self.text, builder, max_nodes)
         return builder.build()

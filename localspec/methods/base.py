@@ -50,8 +50,11 @@ class Drafter(Protocol):
         """A new generation begins after `prompt` (its last token is the first root)."""
         ...
 
-    def propose(self, max_nodes: int) -> Tree:
-        """A tree of at most `max_nodes` nodes whose root is the last token of the text."""
+    def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
+        """A tree of at most `max_nodes` nodes whose root is the last token of the text.
+
+        Nodes that are accepted with a chance below `least_p` will not be verified: a drafter saves itself the work.
+        """
         ...
 
     def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:
@@ -60,7 +63,10 @@ class Drafter(Protocol):
 
 
 class Scheduler(Protocol):
-    """Decides the size of every step."""
+    """Decides the size of every step. Nodes less likely than `least_p` are not worth drafting."""
+
+    @property
+    def least_p(self) -> float: ...
 
     def start(self) -> None:
         """A new generation begins."""

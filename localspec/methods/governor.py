@@ -10,7 +10,7 @@ Time reaches this module only as arguments; one *plain step* is the unit of all 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from localspec.calibrate.curve import CostCurve, OnlineCost
 from localspec.methods.base import Walk
@@ -38,12 +38,16 @@ CHEAP_DRAFT = 0.02
 PLAIN_EVERY = 48
 #: tree steps measured early when there is no calibrated curve
 LEARN_STEPS = 3
+#: steps for which the least useful chance of a node is kept
+LEAST_EVERY = 16
 #: candidate nodes asked for at the least while on
 MIN_BUDGET = 8
 
 
 class Fixed:
     """Always the whole candidate tree, up to `n` nodes. `note`, if given, is told once a generation."""
+
+    least_p = 0.0
 
     def __init__(self, n: int, note: str | None = None) -> None:
         self._n = n
@@ -77,7 +81,8 @@ class Calibration:
     _MEMORY = 0.96
     _HEAVIEST = 1e30
     _PRIOR = 2.0
-    _MOST = 1.25
+    #: largest factor by which an estimate is raised
+    most = 1.25
 
     def __init__(self) -> None:
         # plain lists: trees are small, and this runs in every step that drafted
@@ -130,7 +135,7 @@ class Calibration:
         prior = self._PRIOR * self._weight
         for seen, expected in zip(self._seen[1:], self._expected[1:], strict=True):
             # A depth with few cases leans on the one above; falling factors keep parents before children.
-            most = self._MOST if len(factors) == 1 else factor
+            most = self.most if len(factors) == 1 else factor
             factor = min((seen + prior * factor) / (expected + prior), most)
             factors.append(factor)
         self._factor = factors
@@ -149,6 +154,8 @@ class Governor:
         self._cost = OnlineCost(curve, self._max_nodes)
         self._trust = Calibration()
         self._draft_cost = 0.0
+        #: no node less likely than this can pay: below the least cost of a further node
+        self.least_p = 0.0
         #: the last answer of `_largest_useful` and what it was for
         self._useful: tuple[list[float] | None, float, int] = (None, 0.0, 1)
         self._reset()
@@ -162,6 +169,7 @@ class Governor:
         self._deficit = 0.0
         self._idle = 0
         self._step = 0
+        self._least_due = 0
         self._last_plain = 0
         self._on_since = 0
         self._gap = 0.0
@@ -179,6 +187,11 @@ class Governor:
         """Most nodes worth drafting for the coming step; 1 means no draft at all."""
         self._step += 1
         self._candidate = None
+        if self._step >= self._least_due:
+            self._least_due = self._step + LEAST_EVERY
+            relative = self._cost.relative
+            cheapest = min((more - cost for cost, more in pairwise(relative)), default=0.0)
+            self.least_p = max(0.0, cheapest) / self._trust.most
         if self.on:
             if not self._cost.plain_known or self._step - self._last_plain > PLAIN_EVERY:
                 return 1

@@ -109,7 +109,7 @@ class LookaheadDrafter:
         """A random prompt token."""
         return self._rng.choice(self._fillers)
 
-    def propose(self, max_nodes: int) -> Tree:
+    def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
         """The known n-grams of the last token, then the window column by column, as far as `max_nodes` reaches."""
         builder = TreeBuilder(self._last)
         self.pool.draft(self._last, builder, max_nodes)

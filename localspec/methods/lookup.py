@@ -107,14 +107,14 @@ class LookupDrafter:
                     del positions[0]
             text.append(token)
 
-    def propose(self, max_nodes: int) -> Tree:
+    def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
         """The most likely nodes of the found continuations; the root alone when there are none."""
         root = self._text[-1]
         self._drafted = None
         continuations = self._continuations(min(max_nodes - 1, MAX_DEPTH)) if max_nodes > 1 else []
         if not continuations:
             return Tree.root(root)
-        self._drafted = self._merge(root, continuations, max_nodes)
+        self._drafted = self._merge(root, continuations, max_nodes, max(least_p, MIN_P))
         return self._drafted
 
     def _continuations(self, length: int) -> list[tuple[int, list[int]]]:
@@ -151,8 +151,8 @@ class LookupDrafter:
             n += 1
         return n
 
-    def _merge(self, root: int, continuations: list[tuple[int, list[int]]], max_nodes: int) -> Tree:
-        """Grow the tree by its most likely next node until the budget is used up."""
+    def _merge(self, root: int, continuations: list[tuple[int, list[int]]], max_nodes: int, least_p: float) -> Tree:
+        """Grow the tree by its most likely next node until the budget is used up, or no node is likely enough."""
         parents, tokens_of, p_of = [-1], [root], [1.0]
         codes = self._codes = [-1]
         child: dict[tuple[int, int], int] = {}
@@ -162,6 +162,8 @@ class LookupDrafter:
         heapq.heapify(heads)
         while heads and len(parents) < max_nodes:
             minus_p, i, depth, parent, first = heapq.heappop(heads)
+            if -minus_p < least_p:
+                break
             match, tokens = continuations[i]
             token = tokens[depth]
             node = child.get((parent, token))
@@ -178,7 +180,7 @@ class LookupDrafter:
                 codes.append(code)
             depth += 1
             p = p_of[node] * rates[code_of(match, depth, True)]
-            if p >= MIN_P and depth < len(tokens):
+            if p >= least_p and depth < len(tokens):
                 heapq.heappush(heads, (-p, i, depth, node, True))
         return Tree.of(parents, tokens_of, p_of)
 

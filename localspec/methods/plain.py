@@ -18,7 +18,7 @@ class PlainDrafter:
     def start(self, prompt: Sequence[int]) -> None:
         self._last = prompt[-1]
 
-    def propose(self, max_nodes: int) -> Tree:
+    def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
         return Tree.root(self._last)
 
     def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:

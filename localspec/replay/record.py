@@ -34,8 +34,8 @@ class RecordingDrafter:
         self.rows = []
         self._drafter.start(prompt)
 
-    def propose(self, max_nodes: int) -> Tree:
-        return self._drafter.propose(max_nodes)
+    def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
+        return self._drafter.propose(max_nodes, least_p)
 
     def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:
         for node in (0, *walk.path)[: len(walk.tokens)]:

@@ -103,8 +103,8 @@ class PtdDrafter:
         agrees = at < len(text) and text[at] == token
         return at + 1, max(1, off) if agrees else off + 1
 
-    def propose(self, max_nodes: int) -> Tree:
-        """The `max_nodes` most likely nodes, the root included; fewer when not as many have a chance."""
+    def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
+        """The `max_nodes` most likely nodes, the root included; fewer when not as many are likely enough."""
         text = self._text.text
         root = text[-1]
         self._drafted = None
@@ -113,7 +113,7 @@ class PtdDrafter:
         parents, tokens, p_of = [-1], [root], [1.0]
         places: list[Place] = [(*self._text.match(), text[-2] if len(text) > 1 else -1, root, *self._copy)]
         self.judged = [self._candidates(places[0], self._previous)]
-        rates, least = self.pool.rates.p, LEAST_SHARE / max_nodes
+        rates, least = self.pool.rates.p, max(least_p, LEAST_SHARE / max_nodes)
         # (-p, serial number, parent, token): among equals what was found first
         heap: list[tuple[float, int, int, int]] = []
         n_found = 0

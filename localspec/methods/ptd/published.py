@@ -62,7 +62,7 @@ class PublishedDrafter:
             seeds = random_seeds(prompt, self._eog, Random(self._seed))
         self.window = Window(self._width, self._depth, self._eog, seeds)
 
-    def propose(self, max_nodes: int) -> Tree:
+    def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
         """The candidates of the last token, then the window, as far as `max_nodes` reaches."""
         builder = TreeBuilder(self._last)
         self.pool.draft(self._last, builder, max_nodes)

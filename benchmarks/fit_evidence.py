@@ -31,7 +31,7 @@ def count(answer: LoggedAnswer, cases: np.ndarray, hits: np.ndarray) -> None:
     drafter.start(answer.prompt)
     for row, token in enumerate(answer.tokens):
         tree = drafter.propose(2)
-        for candidate, code in drafter.judged[0]:
+        for candidate, code in drafter.core.judged[0]:
             cases[code] += 1
             hits[code] += candidate == token
         root = tree.prune([0])

@@ -25,7 +25,7 @@ from localspec.engine.params import ContextParams, SamplingParams, check_gpu_lay
 from localspec.engine.sampler import ChainSampler
 from localspec.events import Event
 from localspec.methods.base import Method
-from localspec.methods.ptd.drafter import PtdPool
+from localspec.methods.ptd.core import PtdPool
 from localspec.methods.registry import make_method
 
 #: called with what is going on ("loading the model", "measuring this machine") and the share that is done, 0 to 1

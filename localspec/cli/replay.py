@@ -82,7 +82,7 @@ def replay(
 ) -> None:
     """Run drafters over recorded answers: tokens per step for each size of tree, without the model."""
     logs.set_up()
-    from localspec.methods.ptd.drafter import PtdPool
+    from localspec.methods.ptd.core import PtdPool
     from localspec.methods.registry import make_drafter
     from localspec.replay.log import AnswerLog
     from localspec.replay.replay import replay as run

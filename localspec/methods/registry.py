@@ -12,7 +12,8 @@ from localspec.methods.governor import Fixed, Governor
 from localspec.methods.lookahead import LookaheadDrafter
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter
-from localspec.methods.ptd.drafter import PtdDrafter, PtdPool
+from localspec.methods.ptd.core import PtdPool
+from localspec.methods.ptd.drafter import PtdDrafter
 from localspec.methods.ptd.published import PublishedDrafter
 from localspec.methods.strict import StrictVerifier
 

@@ -1,53 +1,18 @@
 """Training-free drafting: all that the text and the model's own rows tell about what comes next, in one tree.
 
-At each node the text proposes what followed the longest suffixes that occurred before (`automaton`), and how a copy
-would go on behind a changed token; the model proposes what it thought of when it was last at such a place
-(`recycling`), and what it thought of one token ago. Each candidate's chance is the running rate of its evidence
-(`evidence`), a node's estimate the product along its path, and the tree grows by its most likely node.
-
-Knows token ids only. Facts on the sources: PTD (arXiv 2607.10661), Token Recycling, SAM-Decoding, LogitSpec, GOOSE.
+The sources are those of PTD (arXiv 2607.10661), Token Recycling (2408.08696), SAM-Decoding (2411.10666), LogitSpec
+(2507.01449) and GOOSE (2604.02047); `core` tells how they meet. Knows token ids only.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 
 from localspec.engine.base import Rows
 from localspec.methods.base import Walk
-from localspec.methods.ptd import evidence
-from localspec.methods.ptd.automaton import State, SuffixAutomaton
-from localspec.methods.ptd.evidence import MAX_OFF, N_ROW, Rates
-from localspec.methods.ptd.recycling import DEFAULT_ENTRIES, TOP_K, SuccessorPool, Successors
+from localspec.methods.ptd.core import MAX_TEXT, PtdCore, PtdPool
+from localspec.methods.ptd.recycling import TOP_K
 from localspec.tree import Tree
-
-#: tokens of text that the automaton holds at most; of more the latest half
-MAX_TEXT = 1 << 16
-#: states asked for continuations at a node, the longest match first, and candidates that end the asking
-MAX_STATES = 3
-MAX_TEXT_CANDIDATES = 6
-#: a copy is followed from a match of at least so many tokens
-MIN_COPY = 2
-#: candidates so much less likely than one node of an evenly used budget are left out
-LEAST_SHARE = 0.05
-
-#: (token, code of its evidence)
-Candidates = list[tuple[int, int]]
-#: (state, length of the match, token before, last token, position in the source of a copy, tokens since it matched)
-Place = tuple[State, int, int, int, int, int]
-
-
-class PtdPool:
-    """What outlives one text: successors and learned rates. Belongs to one user; drafters of others must not see it."""
-
-    def __init__(self, max_entries: int = DEFAULT_ENTRIES) -> None:
-        self.successors = SuccessorPool(max_entries)
-        self.rates = Rates()
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self.successors.clear()
-        self.rates.reset()
 
 
 class PtdDrafter:
@@ -59,179 +24,29 @@ class PtdDrafter:
 
     def __init__(self, pool: PtdPool | None = None, *, keep: bool = True, width: int | None = None) -> None:
         self.pool = pool or PtdPool()
+        self.core = PtdCore(self.pool, width)
         self._keep = keep
-        self._width = width
-        self._text = SuffixAutomaton()
-        self._copy = (-1, 0)
-        self._previous: tuple[Sequence[int], Sequence[float]] | None = None
-        self._drafted: Tree | None = None
-        #: the candidates of each node of the last draft
-        self.judged: list[Candidates] = []
+        self._text: list[int] = []
 
     def start(self, prompt: Sequence[int]) -> None:
         """A new generation begins after `prompt`; what is known of the same beginning is used again."""
-        self._previous = self._drafted = None
-        text = self._text.text
-        known = len(text)
-        if not (0 < known <= len(prompt) and list(prompt[:known]) == text):
+        known = len(self._text)
+        if not (0 < known <= len(prompt) and list(prompt[:known]) == self._text):
             if not self._keep:
                 self.pool.clear()
-            known = 0
-            self._text, self._copy = SuffixAutomaton(), (-1, 0)
-        self._extend(prompt[max(known, len(prompt) - MAX_TEXT // 2) :])
-
-    def _extend(self, tokens: Sequence[int]) -> None:
-        text = self._text
-        if len(text.text) + len(tokens) > MAX_TEXT:
-            text = self._text = SuffixAutomaton(text.text[-MAX_TEXT // 2 :])
-            self._copy = (-1, 0)
-        for token in tokens:
-            at, off = self._copy
-            text.extend((token,))
-            self._copy = self._follow(*text.match(), at, off, token)
-
-    def _follow(self, state: State, length: int, at: int, off: int, token: int) -> tuple[int, int]:
-        """The place in the source of a copy after `token`, which led to this match; tokens since it matched.
-
-        A copy that was left is followed in step, as if each token since had replaced one of the source.
-        """
-        if length >= MIN_COPY or (at < 0 and length > 0):
-            return state.end, 0
-        if at < 0:
-            return -1, 0
-        text = self._text.text
-        agrees = at < len(text) and text[at] == token
-        return at + 1, max(1, off) if agrees else off + 1
+            self.core.reset()
+            self._text, known = [], 0
+        self._text += prompt[known:]
+        self.core.extend(prompt[max(known, len(prompt) - MAX_TEXT // 2) :])
 
     def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
         """The `max_nodes` most likely nodes, the root included; fewer when not as many are likely enough."""
-        text = self._text.text
-        root = text[-1]
-        self._drafted = None
         if max_nodes <= 1:
-            return Tree.root(root)
-        parents, tokens, p_of = [-1], [root], [1.0]
-        places: list[Place] = [(*self._text.match(), text[-2] if len(text) > 1 else -1, root, *self._copy)]
-        self.judged = [self._candidates(places[0], self._previous)]
-        rates, least = self.pool.rates.p, max(least_p, LEAST_SHARE / max_nodes)
-        # (-p, serial number, parent, token): among equals what was found first
-        heap: list[tuple[float, int, int, int]] = []
-        n_found = 0
-        node = 0
-        while True:
-            p = p_of[node]
-            candidates = self.judged[node]
-            if self._width is not None:
-                candidates = heapq.nlargest(self._width, candidates, key=lambda candidate: rates[candidate[1]])
-            for token, code in candidates:
-                chance = p * rates[code]
-                if chance >= least:
-                    n_found += 1
-                    heapq.heappush(heap, (-chance, n_found, node, token))
-            if not heap or len(parents) == max_nodes:
-                break
-            minus_p, _, parent, token = heapq.heappop(heap)
-            node = len(parents)
-            parents.append(parent)
-            tokens.append(token)
-            p_of.append(-minus_p)
-            place = self._place_after(places[parent], token)
-            places.append(place)
-            self.judged.append(self._candidates(place))
-        self._drafted = Tree.of(parents, tokens, p_of)
-        return self._drafted
-
-    def _place_after(self, place: Place, token: int) -> Place:
-        state, length, _, last, at, off = place
-        state, length = self._text.advance(state, length, token)
-        return (state, length, last, token, *self._follow(state, length, at, off, token))
-
-    def _candidates(self, place: Place, previous: tuple[Sequence[int], Sequence[float]] | None = None) -> Candidates:
-        """All tokens that something speaks for at a place; `previous` are ids and logits of the row before."""
-        _, _, before, last, at, off = place
-        found = self._by_text(place)
-        if 0 < off <= MAX_OFF and 0 <= at < len(self._text.text):
-            token = self._text.text[at]
-            known = found.get(token, evidence.NO_TEXT)
-            if known == evidence.NO_TEXT:
-                found[token] = evidence.RESUMED + off - 1
-            elif known < evidence.WEAK_END:
-                found[token] = evidence.RESUMED_AND_WEAK
-        rows = self._by_rows(before, last, previous)
-        candidates = [(token, text * N_ROW + rows.pop(token, evidence.NO_ROW)) for token, text in found.items()]
-        candidates += rows.items()  # their text part is 0, so the model's part is the code
-        return candidates
-
-    def _by_text(self, place: Place) -> dict[int, int]:
-        """The text's part for each token that followed one of the longest suffixes."""
-        found: dict[int, int] = {}
-        state: State | None = place[0]
-        length = place[1]
-        left = MAX_STATES
-        while state is not None and length > 0:
-            guesses = state.guesses
-            if guesses:
-                part = evidence.text_part(length)
-                for token, kind in guesses:
-                    if token not in found:
-                        found[token] = part + kind
-                left -= 1
-                if left == 0 or len(found) >= MAX_TEXT_CANDIDATES:
-                    break
-            state = state.link
-            if state is not None:
-                length = state.length
-        return found
-
-    def _by_rows(
-        self, before: int, last: int, previous: tuple[Sequence[int], Sequence[float]] | None
-    ) -> dict[int, int]:
-        """The model's part for each token that a row like the coming one had among its best."""
-        found: dict[int, int] = {}
-        if previous is not None:
-            ids, logits = previous
-            for token, logit in zip(ids, logits, strict=True):
-                if token != last:
-                    found[token] = evidence.previous_part(logits[0] - logit)
-        successors: Successors | None = self.pool.successors.of_pair(before, last)
-        part = evidence.PAIR
-        if successors is None:
-            successors, part = self.pool.successors.of_token(last), evidence.TOKEN
-        if successors is not None:
-            for token, kind in zip(*successors, strict=True):
-                found[token] = part + kind
-        return found
+            return Tree.root(self._text[-1])
+        return self.core.propose(max_nodes, least_p)
 
     def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:
         """Judge the drafts, keep what the model thought at each verified node, and take the new tokens in."""
-        if self._drafted is not None:
-            self._judge(self._drafted, walk)
-            self._drafted = None
-        self._harvest(tree, rows, walk)
-        self._extend(walk.tokens)
-
-    def _judge(self, drafted: Tree, walk: Walk) -> None:
-        """Count every candidate, drafted or not, at each place that the text went through."""
-        count = self.pool.rates.count
-        node = 0
-        for token in walk.tokens:
-            for candidate, code in self.judged[node]:
-                count(code, candidate == token)
-            following = drafted.child(node, token)
-            if following is None:
-                break
-            node = following
-
-    def _harvest(self, tree: Tree, rows: Rows, walk: Walk) -> None:
-        """Keep the best tokens of every verified row by the two tokens that led to it."""
-        put = self.pool.successors.put
-        text = self._text.text
-        before = text[-2] if len(text) > 1 else -1
-        tokens, parents = tree.tokens, tree.topology.parents
-        last_of_walk = walk.path[len(walk.tokens) - 2] if len(walk.tokens) > 1 else 0
-        for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
-            ids, logits = rows.top_k(node, TOP_K)
-            if ids:
-                put(before if parent < 0 else tokens[parent], token, ids, logits)
-                if node == last_of_walk:
-                    self._previous = ids, logits
+        self._text += walk.tokens
+        tops = [rows.top_k(node, TOP_K) for node in range(len(tree))]
+        self.core.learn(tree, tops, walk.path, walk.tokens)

@@ -1,41 +1,67 @@
-"""Fits the evidence weights of `localspec.methods.ptd.evidence` to recorded answers, and prints them.
+"""Fits the evidence weights of `localspec.methods.ptd.evidence` to what came true, and prints them.
 
-    localspec record calibrate.log --prompts calibrate.jsonl
-    python benchmarks/fit_evidence.py calibrate.log more.log --without edit extraction
+    python benchmarks/fit_evidence.py calibrate.jsonl --models a.gguf b.gguf --limit 12 --without edit extraction
 
-Each candidate at each place of each answer is one case: what spoke for it, and whether it came. The chance is modelled
-as logistic in the sum of two weights, of the text's part and of the model's part, by Newton's method with a weak ridge.
+Answers the prompts with each model and trees of a fixed size. Each candidate at each place that the text went through
+is one case: what spoke for it, and whether it came. The chance is modelled as logistic in the sum of two weights, of
+the text's part and of the model's part, by Newton's method with a weak ridge. Use prompts that nothing else is measured
+with.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from localspec.methods.base import Walk
+from localspec.bench.prompts import Prompt, own_prompts, read_prompts, select
+from localspec.decode import Limits
+from localspec.engine.params import SamplingParams
+from localspec.events import DoneEvent
+from localspec.methods.base import Method
+from localspec.methods.governor import Fixed
 from localspec.methods.ptd import evidence
 from localspec.methods.ptd.automaton import N_KINDS
+from localspec.methods.ptd.core import PtdCore
 from localspec.methods.ptd.drafter import PtdDrafter
 from localspec.methods.ptd.recycling import N_CLASSES
-from localspec.replay.log import AnswerLog, LoggedAnswer
-from localspec.replay.replay import LoggedRows
+from localspec.methods.strict import StrictVerifier
+from localspec.session import Session
+from localspec.tree import Tree
 
 RIDGE = 2.0
 
 
-def count(answer: LoggedAnswer, cases: np.ndarray, hits: np.ndarray) -> None:
-    """Add the candidates of every place of an answer to the counts by code."""
-    drafter = PtdDrafter()
-    drafter.start(answer.prompt)
-    for row, token in enumerate(answer.tokens):
-        tree = drafter.propose(2)
-        for candidate, code in drafter.core.judged[0]:
-            cases[code] += 1
-            hits[code] += candidate == token
-        root = tree.prune([0])
-        drafter.observe(root, LoggedRows(answer, row, 1, (0,)), Walk((), (token,)))
+class CountingCore(PtdCore):
+    """Counts cases and hits by code."""
+
+    cases = np.zeros(evidence.N_CODES)
+    hits = np.zeros(evidence.N_CODES)
+
+    def _judge(self, drafted: Tree, written: Sequence[int]) -> None:
+        node: int | None = 0
+        for token in written:
+            for candidate, code in self.judged[node]:
+                self.cases[code] += 1
+                self.hits[code] += candidate == token
+            node = drafted.child(node, token)
+            if node is None:
+                break
+        super()._judge(drafted, written)
+
+
+def answer(session: Session, prompts: Sequence[Prompt], n_nodes: int, max_tokens: int) -> None:
+    """Answer prompts with a drafter that knows nothing at first, counting."""
+    for prompt in prompts:
+        drafter = PtdDrafter()
+        drafter.core = CountingCore(drafter.pool)
+        method = Method("ptd", drafter, Fixed(n_nodes), StrictVerifier())
+        tokens = session.chat_prompt([{"role": "user", "content": prompt.text}])
+        for event in session.generate(tokens, SamplingParams(temperature=0.0), Limits(max_tokens), method):
+            if isinstance(event, DoneEvent):
+                print(f"# {session.name} {prompt.id}: {event.stats.tokens_per_step:.2f} tokens per step", flush=True)
 
 
 def fit(cases: np.ndarray, hits: np.ndarray) -> np.ndarray:
@@ -71,14 +97,20 @@ def show(name: str, lines: list[np.ndarray]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("logs", nargs="+", type=Path)
+    parser.add_argument("prompts", nargs="*", type=Path, help="JSON lines; the own prompts come in addition")
+    parser.add_argument("--models", nargs="+", type=Path, required=True)
+    parser.add_argument("--limit", type=int, default=12, help="prompts of a task")
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--max-tokens", type=int, default=160)
     parser.add_argument("--without", nargs="*", default=[], metavar="TASK", help="tasks to leave out")
     args = parser.parse_args()
-    cases, hits = np.zeros(evidence.N_CODES), np.zeros(evidence.N_CODES)
-    for path in args.logs:
-        for answer in AnswerLog.read(path).answers:
-            if answer.task not in args.without:
-                count(answer, cases, hits)
+    prompts = select(own_prompts(), limit=args.limit)
+    for path in args.prompts:
+        prompts += select(read_prompts(path), limit=args.limit)
+    for path in args.models:
+        with Session.open(path, method="plain") as session:
+            answer(session, [p for p in prompts if p.task not in args.without], args.nodes, args.max_tokens)
+    cases, hits = CountingCore.cases, CountingCore.hits
     weights = fit(cases, hits)
     text, row = weights[: evidence.N_TEXT], weights[evidence.N_TEXT : -1]
     lengths = text[1 : evidence.RESUMED].reshape(-1, N_KINDS)

@@ -65,6 +65,11 @@ class PtdCore:
         #: the candidates of each node of the last draft
         self.judged: list[Candidates] = []
 
+    @property
+    def n_text(self) -> int:
+        """Tokens of text that are held."""
+        return len(self._text.text)
+
     def extend(self, tokens: Sequence[int]) -> None:
         """Append tokens that the model did not write."""
         self._previous, self._drafted = ((), ()), None

@@ -85,4 +85,4 @@ class SuccessorPool:
 
 
 def _pair(before: int, last: int) -> int:
-    return (before + 1) << 32 | last
+    return (before + 2) << 32 | last  # before is -1 at the beginning of a text; keys of one token lie below 2^32

@@ -18,7 +18,7 @@ import numpy as np
 
 from localspec.bench.prompts import Prompt, own_prompts, read_prompts, select
 from localspec.decode import Limits
-from localspec.engine.params import SamplingParams
+from localspec.engine.params import ContextParams, SamplingParams
 from localspec.events import DoneEvent
 from localspec.methods.base import Method
 from localspec.methods.governor import Fixed
@@ -98,18 +98,26 @@ def show(name: str, lines: list[np.ndarray]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prompts", nargs="*", type=Path, help="JSON lines; the own prompts come in addition")
-    parser.add_argument("--models", nargs="+", type=Path, required=True)
+    parser.add_argument("--models", nargs="*", type=Path, default=[])
+    parser.add_argument("--counts", type=Path, help="go on from the counts in this file, and write them there")
     parser.add_argument("--limit", type=int, default=12, help="prompts of a task")
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=160)
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--without", nargs="*", default=[], metavar="TASK", help="tasks to leave out")
     args = parser.parse_args()
     prompts = select(own_prompts(), limit=args.limit)
     for path in args.prompts:
         prompts += select(read_prompts(path), limit=args.limit)
+    if args.counts and args.counts.exists():
+        cases, hits = np.loadtxt(args.counts)
+        CountingCore.cases += cases
+        CountingCore.hits += hits
     for path in args.models:
-        with Session.open(path, method="plain") as session:
+        with Session.open(path, method="plain", context=ContextParams(n_threads=args.threads)) as session:
             answer(session, [p for p in prompts if p.task not in args.without], args.nodes, args.max_tokens)
+        if args.counts:
+            np.savetxt(args.counts, [CountingCore.cases, CountingCore.hits], fmt="%d")
     cases, hits = CountingCore.cases, CountingCore.hits
     weights = fit(cases, hits)
     text, row = weights[: evidence.N_TEXT], weights[evidence.N_TEXT : -1]

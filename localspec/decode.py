@@ -182,6 +182,8 @@ class Generator:
             self._extend(())
         if job.reason is None:
             job.method.drafter.start(job.prompt)
+            if job.method.scout is not None:
+                job.method.scout.start(job.prompt)
             job.method.scheduler.start()
         job.stats.prompt_seconds = perf_counter() - start
 
@@ -202,6 +204,8 @@ class Generator:
         ctx.accept((0, *walk.path[: n - 1]), self.seq)
         self._extend(self._pending)
         t4 = perf_counter()
+        if method.scout is not None:
+            method.scout.observe(tree, rows, walk)
         method.drafter.observe(tree, rows, walk)
         t5 = perf_counter()
         proposing = t1 - t0 + t5 - t4
@@ -227,6 +231,12 @@ class Generator:
         if most <= 1 or job.left == 1:
             return Tree.root(job.last)
         tree = scheduler.select(job.method.drafter.propose(most, scheduler.least_p))
+        scout = job.method.scout
+        if scout is not None:
+            spare = min(scheduler.spare(len(tree), scout.worth), room - len(tree), self.ctx.max_nodes - len(tree))
+            if spare > 0:
+                tree = scout.extend(tree, spare)
+                most = len(tree)
         if tree.tokens[0] != job.last:
             raise EngineError(f"the drafter of {job.method.name!r} lost track of the text")
         if len(tree) > most:

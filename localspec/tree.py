@@ -228,6 +228,14 @@ class TreeBuilder:
         self.p: list[float] = [1.0]
         self._child: dict[tuple[int, int], int] = {}
 
+    @classmethod
+    def of(cls, tree: Tree) -> TreeBuilder:
+        """A builder that goes on with `tree`."""
+        builder = cls(tree.tokens[0])
+        for parent, token, p in zip(tree.topology.parents[1:], tree.tokens[1:], tree.p[1:], strict=True):
+            builder.add(parent, token, p)
+        return builder
+
     def __len__(self) -> int:
         return len(self.parents)
 

@@ -7,7 +7,7 @@ methods run one after the other, plain among them, in an order that rotates.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from localspec.bench.bound import Bound, bounds
@@ -15,6 +15,8 @@ from localspec.bench.prompts import Prompt
 from localspec.decode import Limits
 from localspec.engine.params import SamplingParams
 from localspec.events import DoneEvent, Stats, StepEvent
+from localspec.methods.base import Method
+from localspec.methods.governor import Fixed
 from localspec.replay.record import record_answer
 from localspec.session import Session
 
@@ -68,12 +70,14 @@ def bench(
     sampling: SamplingParams,
     max_tokens: int,
     repeats: int = 1,
+    nodes: int | None = None,
     with_bounds: bool = False,
     progress: Progress | None = None,
 ) -> BenchResult:
     """Run every prompt with plain and with each of `methods`. The prompt's own time is kept apart in the stats.
 
-    Drafters know nothing of earlier answers, as in a new chat. `with_bounds` answers every prompt once more, to record
+    Drafters know nothing of earlier answers, as in a new chat. With `nodes` every step verifies the best tree of so
+    many nodes, whether that pays or not: so methods compare at equal sizes. `with_bounds` answers every prompt once more, to record
     what the bounds are computed from.
 
     Raises what `Session.generate` raises.
@@ -86,6 +90,7 @@ def bench(
             "methods": methods,
             "max_tokens": max_tokens,
             "repeats": repeats,
+            "nodes": nodes,
             "prompts": len(prompts),
             "temperature": sampling.temperature,
             "seed": sampling.seed,
@@ -101,7 +106,8 @@ def bench(
             outcomes = {}
             for method in methods[shift:] + methods[:shift]:
                 session.clear_pool()
-                outcomes[method] = _generate(session, tokens[i], sampling, limits, method)
+                chosen = method if nodes is None or method == PLAIN else _fixed(session.method(method), nodes)
+                outcomes[method] = _generate(session, tokens[i], sampling, limits, chosen)
                 if progress is not None:
                     progress(len(result.runs) + len(outcomes), total)
             for method in methods:
@@ -118,8 +124,12 @@ def bench(
     return result
 
 
+def _fixed(method: Method, nodes: int) -> Method:
+    return replace(method, scheduler=Fixed(nodes), scout=None)
+
+
 def _generate(
-    session: Session, prompt: Sequence[int], sampling: SamplingParams, limits: Limits, method: str
+    session: Session, prompt: Sequence[int], sampling: SamplingParams, limits: Limits, method: str | Method
 ) -> tuple[list[int], DoneEvent]:
     tokens: list[int] = []
     done: DoneEvent | None = None

@@ -42,6 +42,10 @@ def bench(
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each prompt and method.")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Seed for --temp above 0.")] = 1,
     temp: Annotated[float, typer.Option("--temp", help="Temperature.")] = 0.0,
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", min=2, max=63, help="Trees of so many nodes at every step, not what pays."),
+    ] = None,
     bound: Annotated[
         bool, typer.Option("--bound", help="Also compute what fixed tree sizes would bring at best, by replay.")
     ] = False,
@@ -87,6 +91,7 @@ def bench(
             sampling=sampling,
             max_tokens=max_tokens,
             repeats=repeats,
+            nodes=nodes,
             with_bounds=bound,
             progress=lambda done, total: bar("measuring", done / total),
         )

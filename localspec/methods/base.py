@@ -62,6 +62,25 @@ class Drafter(Protocol):
         ...
 
 
+class Scout(Protocol):
+    """Adds draft-only nodes: rows that are read, not accepted. `worth` is how many tokens one of them brings, later."""
+
+    @property
+    def worth(self) -> float: ...
+
+    def start(self, prompt: Sequence[int]) -> None:
+        """A new generation begins after `prompt`."""
+        ...
+
+    def extend(self, tree: Tree, n_nodes: int) -> Tree:
+        """The tree and up to `n_nodes` draft-only nodes."""
+        ...
+
+    def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:
+        """Learn from a verified step, extended or not. `rows` may be read only during this call."""
+        ...
+
+
 class Scheduler(Protocol):
     """Decides the size of every step. Nodes less likely than `least_p` are not worth drafting."""
 
@@ -78,6 +97,10 @@ class Scheduler(Protocol):
 
     def select(self, tree: Tree) -> Tree:
         """The part of the candidate tree that is worth verifying."""
+        ...
+
+    def spare(self, n_nodes: int, worth: float) -> int:
+        """Draft-only nodes that pay beside a selected tree of `n_nodes`, if each brings `worth` tokens later."""
         ...
 
     def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
@@ -104,3 +127,4 @@ class Method:
     drafter: Drafter
     scheduler: Scheduler
     verifier: Verifier
+    scout: Scout | None = None

@@ -40,6 +40,8 @@ PLAIN_EVERY = 48
 LEARN_STEPS = 3
 #: steps for which the least useful chance of a node is kept
 LEAST_EVERY = 16
+#: draft-only nodes at most
+MAX_SPARE = 33
 #: candidate nodes asked for at the least while on
 MIN_BUDGET = 8
 
@@ -62,6 +64,9 @@ class Fixed:
 
     def select(self, tree: Tree) -> Tree:
         return tree.prune(range(min(len(tree), self._n)))
+
+    def spare(self, n_nodes: int, worth: float) -> int:
+        return 0
 
     def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
         if self._told:
@@ -154,8 +159,9 @@ class Governor:
         self._cost = OnlineCost(curve, self._max_nodes)
         self._trust = Calibration()
         self._draft_cost = 0.0
-        #: no node less likely than this can pay: below the least cost of a further node
+        #: no node less likely than this can pay: below the least cost of a further node, which is known by then
         self.least_p = 0.0
+        self._cheapest = 1.0
         #: the last answer of `_largest_useful` and what it was for
         self._useful: tuple[list[float] | None, float, int] = (None, 0.0, 1)
         self._reset()
@@ -165,6 +171,7 @@ class Governor:
         self._candidate: Tree | None = None
         self._keep: list[int] = [0]
         self._promise = 0.0
+        self._expected = 1.0
         self._recent = float(MIN_BUDGET)
         self._deficit = 0.0
         self._idle = 0
@@ -190,8 +197,8 @@ class Governor:
         if self._step >= self._least_due:
             self._least_due = self._step + LEAST_EVERY
             relative = self._cost.relative
-            cheapest = min((more - cost for cost, more in pairwise(relative)), default=0.0)
-            self.least_p = max(0.0, cheapest) / self._trust.most
+            self._cheapest = max(0.0, min((more - cost for cost, more in pairwise(relative)), default=1.0))
+            self.least_p = self._cheapest / self._trust.most
         if self.on:
             if not self._cost.plain_known or self._step - self._last_plain > PLAIN_EVERY:
                 return 1
@@ -218,7 +225,9 @@ class Governor:
         """The nodes worth verifying: those with the largest p, as many as pay."""
         self._candidate = tree
         n = len(tree)
+        self._expected = 1.0
         if n == 1:
+            self._keep = [0]
             return tree
         p = self._trust.correct(tree)
         # equal p: the parent has the smaller number and stays first
@@ -238,7 +247,18 @@ class Governor:
         elif best == 1 or self._promise < RETRY_MARGIN:
             best = 2 if self._step >= self._next_probe else 1
         self._keep = sorted(order[:best])
+        self._expected = rates[best - 1] * (costs[best - 1] + self._draft_cost)
         return tree.prune(self._keep)
+
+    def spare(self, n_nodes: int, worth: float) -> int:
+        """How many draft-only nodes pay beside the selected ones; none while off, nor without a calibrated curve."""
+        if worth <= self._cheapest or not self.on or not self._calibrated:
+            return 0
+        costs = self._cost.relative[n_nodes - 1 :]
+        rates = [
+            (self._expected + worth * more) / (cost + self._draft_cost) for more, cost in enumerate(costs[:MAX_SPARE])
+        ]
+        return max(range(len(rates)), key=rates.__getitem__)
 
     def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
         """Learn from a step; returns a note when speculation went off or on."""
@@ -254,8 +274,9 @@ class Governor:
             cost += share
             if len(self._candidate) > 1:
                 self._trust.observe(self._candidate, self._keep, walk)
-                self._idle = self._idle + 1 if n == 1 else 0
-                self._recent += 0.3 * (n - self._recent)
+                n_kept = len(self._keep)  # without draft-only nodes
+                self._idle = self._idle + 1 if n_kept == 1 else 0
+                self._recent += 0.3 * (n_kept - self._recent)
         if self.on:
             return self._judge(cost - len(walk.tokens))
         return self._retry(n, walk) if drafted else None

@@ -15,6 +15,7 @@ from localspec.methods.plain import PlainDrafter
 from localspec.methods.ptd.core import PtdPool
 from localspec.methods.ptd.drafter import PtdDrafter
 from localspec.methods.ptd.published import PublishedDrafter
+from localspec.methods.ptd.scout import Scout
 from localspec.methods.strict import StrictVerifier
 
 #: what people use
@@ -80,4 +81,5 @@ def make_method(
         return Method(name, drafter, Fixed(max_nodes), StrictVerifier())
     max_nodes = min(max_nodes, MAX_TREE_NODES)
     scheduler = Governor(curve, max_nodes) if governed else Fixed(max_nodes)
-    return Method(name, drafter, scheduler, StrictVerifier())
+    scout = Scout(eog) if name == "ptd" else None
+    return Method(name, drafter, scheduler, StrictVerifier(), scout)

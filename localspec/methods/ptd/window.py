@@ -203,6 +203,22 @@ class Window:
             if heir is not None:
                 self.roots[heir.token] = heir
 
+    def shift(self, n: int) -> None:
+        """The text went on by `n` tokens: the window gives up as many at its front and goes on at its end.
+
+        What follows is the oldest child of the last window token that is not in the window, with its sub-tree, as in
+        `slide`. Ours: as released the window stays, as if every step wrote one token.
+        """
+        for _ in range(n):
+            if not self.roots:
+                return
+            last = next(reversed(self.roots.values()))
+            del self.roots[next(iter(self.roots))]
+            heir = next((child for child in last.children.values() if child.token not in self.roots), None)
+            if heir is not None:
+                last.children.pop(heir.token)
+                self.roots[heir.token] = heir
+
     def prune_ends(self) -> None:
         """Nothing is drafted around an end token: the sub-tree goes that begins `END_LEVELS` above it, or at its
         window token if that is nearer (released: `remove_eos_sub_trees`)."""

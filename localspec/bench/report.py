@@ -130,6 +130,7 @@ def header_lines(header: dict[str, Any]) -> list[str]:
     """What was measured on what, in two lines."""
     machine = header["machine"]
     attention = "requested" if header["flash_attention_requested"] else "off"
+    nodes = f", trees of {header['nodes']} nodes" if header.get("nodes") else ""
     return [
         f"{header['file']} ({header['description']}), {header['device']}, threads {header['threads']}, "
         f"flash attention {attention}, K/V {header['kv_cache']}, context {header['n_ctx']}",

@@ -77,8 +77,8 @@ def bench(
     """Run every prompt with plain and with each of `methods`. The prompt's own time is kept apart in the stats.
 
     Drafters know nothing of earlier answers, as in a new chat. With `nodes` every step verifies the best tree of so
-    many nodes, whether that pays or not: so methods compare at equal sizes. `with_bounds` answers every prompt once more, to record
-    what the bounds are computed from.
+    many nodes, whether that pays or not: so methods compare at equal sizes. `with_bounds` answers every prompt once
+    more, to record what the bounds are computed from.
 
     Raises what `Session.generate` raises.
     """

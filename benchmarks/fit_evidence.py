@@ -24,7 +24,7 @@ from localspec.methods.base import Method
 from localspec.methods.governor import Fixed
 from localspec.methods.ptd import evidence
 from localspec.methods.ptd.automaton import N_KINDS
-from localspec.methods.ptd.core import PtdCore
+from localspec.methods.ptd.core import PtdCore, PtdPool
 from localspec.methods.ptd.drafter import PtdDrafter
 from localspec.methods.ptd.recycling import N_CLASSES
 from localspec.methods.strict import StrictVerifier
@@ -55,7 +55,7 @@ class CountingCore(PtdCore):
 def answer(session: Session, prompts: Sequence[Prompt], n_nodes: int, max_tokens: int) -> None:
     """Answer prompts with a drafter that knows nothing at first, counting."""
     for prompt in prompts:
-        drafter = PtdDrafter()
+        drafter = PtdDrafter(PtdPool())
         drafter.core = CountingCore(drafter.pool)
         method = Method("ptd", drafter, Fixed(n_nodes), StrictVerifier())
         tokens = session.chat_prompt([{"role": "user", "content": prompt.text}])
@@ -123,7 +123,7 @@ def main() -> None:
     text, row = weights[: evidence.N_TEXT], weights[evidence.N_TEXT : -1]
     lengths = text[1 : evidence.RESUMED].reshape(-1, N_KINDS)
     show("_TEXT_WEIGHTS", [text[:1], *lengths, text[evidence.RESUMED :]])
-    by_class = row[evidence.PAIR : evidence.PREVIOUS].reshape(-1, N_CLASSES)
+    by_class = row[evidence.PAIR : evidence.PREVIOUS].reshape(-1, N_CLASSES // 2)
     show("_ROW_WEIGHTS", [row[:1], *by_class, row[evidence.PREVIOUS :]])
     print(f"_BIAS = {weights[-1]:.2f}")
 

@@ -25,7 +25,7 @@ from localspec.engine.params import ContextParams, SamplingParams, check_gpu_lay
 from localspec.engine.sampler import ChainSampler
 from localspec.events import Event
 from localspec.methods.base import Method
-from localspec.methods.ptd.core import PtdPool
+from localspec.methods.ptd.native import Pool, new_pool
 from localspec.methods.registry import make_method
 
 #: called with what is going on ("loading the model", "measuring this machine") and the share that is done, 0 to 1
@@ -63,7 +63,7 @@ class Session:
         self.method_name = method
         self.name = hub.name_of(model.path)
         self.calibration: Outcome | None = None
-        self.pool = PtdPool() if pool else None
+        self.pool: Pool | None = new_pool() if pool else None
         self.ctx: TreeContext = model.new_context(context)
         self._n_gpu_layers = n_gpu_layers
         self._progress = progress

@@ -120,11 +120,13 @@ def test_a_pair_is_not_taken_for_a_token() -> None:
 
 
 def test_classes_tell_how_far_candidates_are_apart() -> None:
-    assert recycling.classes([9.0, 1.0, 0.9, 0.0]) == (0, 7, 11, 11)
-    assert recycling.classes([9.0, 8.9, 8.5, 7.0]) == (3, 4, 8, 9)
-    assert recycling.classes([9.0]) == (0,)
-    for logits in ([5.0, 4.0], [5.0, 1.0, -2.0, -9.0, -20.0]):
-        assert all(0 <= kind < recycling.N_CLASSES for kind in recycling.classes(logits))
+    assert recycling.classes([9.0, 1.0, 0.9, 0.0], True) == (0, 7, 11, 11)
+    assert recycling.classes([9.0, 8.9, 8.5, 7.0], True) == (3, 4, 8, 9)
+    assert recycling.classes([9.0], True) == (0,)
+    for logits in ([5.0], [5.0, 4.0], [5.0, 1.0, -2.0, -9.0, -20.0]):
+        reached, missed = recycling.classes(logits, True), recycling.classes(logits, False)
+        assert not set(reached) & set(missed)
+        assert all(0 <= kind < recycling.N_CLASSES for kind in reached + missed)
 
 
 def test_the_pool_forgets_what_was_not_renewed_and_stays_within_its_bound() -> None:
@@ -156,7 +158,8 @@ def test_fitted_rates_are_chances_and_grow_with_the_match() -> None:
     assert rates.p[0] == 0.0
     once = [evidence.fitted_rate(evidence.text_part(n) + automaton.ONLY_ONCE, evidence.NO_ROW) for n in (1, 2, 4, 16)]
     assert once == sorted(once) and once[-1] > 0.9
-    sure, doubtful = (evidence.fitted_rate(0, evidence.PAIR + kind) for kind in (0, 9))
+    first = recycling.N_CLASSES // 2  # a row that no token was drawn from, whose best token leads clearly
+    sure, doubtful = (evidence.fitted_rate(0, evidence.PAIR + first + kind) for kind in (0, 9))
     assert sure > 4 * doubtful
 
 

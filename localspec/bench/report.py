@@ -136,8 +136,7 @@ def header_lines(header: dict[str, Any]) -> list[str]:
         f"flash attention {attention}, K/V {header['kv_cache']}, context {header['n_ctx']}",
         f"{header['build']}, {header['mode']} mode, {machine['cpu']}, {machine['system']}; "
         f"{header['prompts']} prompts x {header['max_tokens']} tokens x {header['repeats']}, "
-        f"temperature {header['temperature']:g}"
-        + (f", trees of {header['nodes']} nodes" if header.get("nodes") else ""),
+        f"temperature {header['temperature']:g}{nodes}",
     ]
 
 

@@ -82,7 +82,7 @@ def replay(
 ) -> None:
     """Run drafters over recorded answers: tokens per step for each size of tree, without the model."""
     logs.set_up()
-    from localspec.methods.ptd.core import PtdPool
+    from localspec.methods.ptd.native import new_pool
     from localspec.methods.registry import make_drafter
     from localspec.replay.log import AnswerLog
     from localspec.replay.replay import replay as run
@@ -96,7 +96,7 @@ def replay(
         raise UsageError(f"the log {log} holds no answers yet", "localspec record goes on with it")
     totals = {}
     for name in names:
-        make = partial(make_drafter, name, pool=PtdPool() if warm else None)
+        make = partial(make_drafter, name, pool=new_pool() if warm else None)
         totals[name] = run(answers.answers, make, nodes, warm=warm)
     if as_json:
         sys.stdout.write(json.dumps(to_dict(answers.header, nodes, totals), indent=2) + "\n")

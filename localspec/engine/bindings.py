@@ -1,5 +1,5 @@
-"""ctypes declarations of the symbols that the patched library adds (`include/llama-tree.h` and
-`include/llama-row-kernels.h` of ggml_patches).
+"""ctypes declarations of the symbols that the patched library adds (`include/llama-tree.h`,
+`include/llama-row-kernels.h` and `include/llama-drafter.h` of ggml_patches).
 
 `library()` is the handle that llama-cpp-python has loaded, with the extra functions declared; None when the installed
 llama-cpp-python is not patched or speaks another version of the interface.
@@ -14,7 +14,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-ABI = 2
+ABI = 3
 MAX_NODES = 256
 
 OK, FULL, ABORTED = 0, 1, 2
@@ -27,7 +27,11 @@ _ctx = ctypes.c_void_p
 _array = ctypes.c_void_p
 
 _f64_p = ctypes.POINTER(ctypes.c_double)
+_i64 = ctypes.c_int64
+_f64 = ctypes.c_double
 _bool = ctypes.c_bool
+_drafter = ctypes.c_void_p
+_pool = ctypes.c_void_p
 
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_row_kernels_enabled": (_bool, []),
@@ -46,7 +50,23 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_tree_hidden": (_f32_p, [_ctx, _i32]),
     "llama_tree_stats": (_i32, [_ctx, _i32, _array, _i32, _array, _array, _array, _array]),
     "llama_tree_cells": (_i32, [_ctx, _i32, _array, _i32]),
-    "llama_tree_n_graph_builds": (ctypes.c_int64, [_ctx]),
+    "llama_tree_n_graph_builds": (_i64, [_ctx]),
+    "llama_drafter_pool_init": (_pool, [_i64, _array, _i32, _f64, _f64]),
+    "llama_drafter_pool_clear": (None, [_pool]),
+    "llama_drafter_pool_free": (None, [_pool]),
+    "llama_drafter_pool_size": (_i64, [_pool]),
+    "llama_drafter_pool_n_bytes": (_i64, [_pool]),
+    "llama_drafter_init": (_drafter, [_pool, _i32, _i32]),
+    "llama_drafter_reset": (None, [_drafter]),
+    "llama_drafter_free": (None, [_drafter]),
+    "llama_drafter_n_text": (_i32, [_drafter]),
+    "llama_drafter_n_bytes": (_i64, [_drafter]),
+    "llama_drafter_extend": (_i32, [_drafter, _array, _i32]),
+    "llama_drafter_propose": (_i32, [_drafter, _i32, _f64, _array, _array, _array]),
+    "llama_drafter_learn": (
+        _i32,
+        [_drafter, _i32, _array, _array, _array, _array, _array, _array, _i32, _array, _i32],
+    ),
 }
 
 

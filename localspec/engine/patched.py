@@ -92,6 +92,10 @@ class _Scratch:
     """Buffers of the row statistics, made once a context: they are used in every step."""
 
     def __init__(self) -> None:
+        #: the few best of each row, [MAX_NODES][FEW]
+        self.few_ids = (c_int32 * (bindings.MAX_NODES * FEW))()
+        self.few_logits = (c_float * (bindings.MAX_NODES * FEW))()
+        self.few_ids_address, self.few_logits_address = addressof(self.few_ids), addressof(self.few_logits)
         self.row = c_int32()
         self.ids = (c_int32 * MAX_TOP_K)()
         self.logits = (c_float * MAX_TOP_K)()
@@ -110,7 +114,8 @@ class PatchedRows:
         self._n = n
         self._generation = context.generation
         self._sums: dict[int, tuple[float, float]] = {}
-        self._top: dict[int, tuple[list[int], list[float]]] = {}
+        #: rows whose few best are in the context's buffers
+        self._known: set[int] = set()
 
     def __len__(self) -> int:
         return self._n
@@ -121,46 +126,63 @@ class PatchedRows:
         if not 0 <= i < self._n:
             raise EngineError(f"row {i} of {self._n} does not exist")
 
-    def _stats(self, i: int, k: int, sums: bool) -> _Scratch:
+    def _stats(self, i: int, k: int, ids: int, logits: int, lse: int | None, entropy: int | None) -> None:
+        """Write statistics of row `i` to these addresses."""
         self._check(i)
         context = self._context
         scratch = context.scratch
         scratch.row.value = i
-        lse = scratch.sums_address if sums else None
-        entropy = scratch.sums_address + 4 if sums else None
         start = perf_counter()
-        status = context.lib.llama_tree_stats(
-            context.ctx, 1, scratch.row_address, k, scratch.ids_address, scratch.logits_address, lse, entropy
-        )
+        status = context.lib.llama_tree_stats(context.ctx, 1, scratch.row_address, k, ids, logits, lse, entropy)
         context.native_seconds += perf_counter() - start
         if status != bindings.OK:
             raise EngineError(f"row {i} has no logits")
-        return scratch
 
-    def _best(self, i: int, k: int) -> tuple[list[int], list[float]]:
-        """The best candidates of row `i`, `k` or more. One pass over the row finds a few as fast as one, so that is
-        what it is asked for: a drafter often looks at the rows whose best token was emitted."""
-        best = self._top.get(i)
-        n_vocab = self._context.n_vocab
-        if best is None or len(best[0]) < min(k, n_vocab):
-            k = min(max(k, FEW), n_vocab)
-            scratch = self._stats(i, k, sums=False)
-            best = self._top[i] = scratch.ids[:k], scratch.logits[:k]
-        return best
+    def _find_few(self, i: int) -> None:
+        """Have the few best of row `i` in the buffers. One pass over the row finds them as fast as the best alone, and
+        a drafter often looks at the rows whose best token was emitted."""
+        if i in self._known:
+            self._check(i)
+            return
+        context = self._context
+        at = 4 * FEW * i
+        scratch = context.scratch
+        few = min(FEW, context.n_vocab)
+        self._stats(i, few, scratch.few_ids_address + at, scratch.few_logits_address + at, None, None)
+        self._known.add(i)
 
     def argmax(self, i: int) -> int:
-        return self._best(i, 1)[0][0]
+        self._find_few(i)
+        return self._context.scratch.few_ids[FEW * i]
 
     def top_k(self, i: int, k: int) -> tuple[list[int], list[float]]:
         if not 1 <= k <= MAX_TOP_K:
             raise UsageError(f"top_k takes 1 to {MAX_TOP_K} candidates, not {k}")
-        ids, logits = self._best(i, k)
-        return ids[:k], logits[:k]
+        k = min(k, self._context.n_vocab)
+        scratch = self._context.scratch
+        if k <= FEW:
+            self._find_few(i)
+            return scratch.few_ids[FEW * i : FEW * i + k], scratch.few_logits[FEW * i : FEW * i + k]
+        self._stats(i, k, scratch.ids_address, scratch.logits_address, None, None)
+        return scratch.ids[:k], scratch.logits[:k]
+
+    def few_best(self) -> tuple[int, int] | None:
+        """Addresses of the ids (int32) and logits (float32) of the `FEW` best of every row, [n][FEW], for native code.
+
+        They stay until the next decode. None for a vocabulary with fewer tokens.
+        """
+        if self._context.n_vocab < FEW:
+            return None
+        for i in range(self._n):
+            self._find_few(i)
+        return self._context.scratch.few_ids_address, self._context.scratch.few_logits_address
 
     def _sums_of(self, i: int) -> tuple[float, float]:
         sums = self._sums.get(i)
         if sums is None:
-            scratch = self._stats(i, 0, sums=True)
+            scratch = self._context.scratch
+            sums_at = scratch.sums_address
+            self._stats(i, 0, scratch.ids_address, scratch.logits_address, sums_at, sums_at + 4)
             sums = self._sums[i] = (scratch.sums[0], scratch.sums[1])
         return sums
 

@@ -12,8 +12,8 @@ from localspec.methods.governor import Fixed, Governor
 from localspec.methods.lookahead import LookaheadDrafter
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter
-from localspec.methods.ptd.core import PtdPool
 from localspec.methods.ptd.drafter import PtdDrafter
+from localspec.methods.ptd.native import Pool
 from localspec.methods.ptd.published import PublishedDrafter
 from localspec.methods.ptd.scout import Scout
 from localspec.methods.strict import StrictVerifier
@@ -34,7 +34,7 @@ def check_method(name: str) -> None:
         raise UsageError(f"there is no method {name!r}", f"one of {', '.join(METHOD_NAMES)}")
 
 
-def make_drafter(name: str, eog: frozenset[int] = frozenset(), pool: PtdPool | None = None) -> Drafter:
+def make_drafter(name: str, eog: frozenset[int] = frozenset(), pool: Pool | None = None) -> Drafter:
     """A fresh drafter of the method called `name`; see `make_method`. Raises `UsageError` for an unknown name."""
     check_method(name)
     makers: dict[str, Callable[[], object]] = {
@@ -56,7 +56,7 @@ def make_method(
     governed: bool = True,
     limit_reason: str | None = None,
     eog: frozenset[int] = frozenset(),
-    pool: PtdPool | None = None,
+    pool: Pool | None = None,
 ) -> Method:
     """A fresh method for one sequence.
 

@@ -207,12 +207,14 @@ class PtdCore:
         text = self._text.text
         before = text[-2] if len(text) > 1 else -1
         put = self.pool.successors.put
-        for token, parent, (ids, logits) in zip(tree.tokens, tree.topology.parents, tops, strict=True):
+        reached = (0, *path)[: len(written)]
+        for node, (token, parent, (ids, logits)) in enumerate(
+            zip(tree.tokens, tree.topology.parents, tops, strict=True)
+        ):
             if ids:
-                put(before if parent < 0 else tree.tokens[parent], token, ids, logits)
+                put(before if parent < 0 else tree.tokens[parent], token, ids, logits, node in reached)
         self._append(written)
-        # the row that the last token was drawn from
-        self._previous = tops[(0, *path)[len(written) - 1]]
+        self._previous = tops[reached[-1]]  # the row that the last token was drawn from
 
     def _judge(self, drafted: Tree, written: Sequence[int]) -> None:
         """Count every candidate, drafted or not, at each place that the text went through."""

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from localspec.engine.base import Rows
 from localspec.methods.base import Walk
-from localspec.methods.ptd.core import MAX_TEXT, PtdCore, PtdPool
+from localspec.methods.ptd.core import MAX_TEXT
+from localspec.methods.ptd.native import Pool, new_core, new_pool
 from localspec.methods.ptd.recycling import TOP_K
 from localspec.tree import Tree
 
@@ -22,9 +23,10 @@ class PtdDrafter:
     a text that does not continue the last one. `width` limits the children of a node: 1 makes chains.
     """
 
-    def __init__(self, pool: PtdPool | None = None, *, keep: bool = True, width: int | None = None) -> None:
-        self.pool = pool or PtdPool()
-        self.core = PtdCore(self.pool, width)
+    def __init__(self, pool: Pool | None = None, *, keep: bool = True, width: int | None = None) -> None:
+        self.pool = pool if pool is not None else new_pool()
+        self.core = new_core(self.pool, width)
+        self._learn_rows = getattr(self.core, "learn_rows", None)
         self._keep = keep
         self._text: list[int] = []
 
@@ -48,5 +50,11 @@ class PtdDrafter:
     def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:
         """Judge the drafts, keep what the model thought at each verified node, and take the new tokens in."""
         self._text += walk.tokens
+        if self._learn_rows is not None:
+            few_best = getattr(rows, "few_best", None)
+            addresses = few_best() if few_best is not None else None
+            if addresses is not None:
+                self._learn_rows(tree, *addresses, walk.path, walk.tokens)
+                return
         tops = [rows.top_k(node, TOP_K) for node in range(len(tree))]
         self.core.learn(tree, tops, walk.path, walk.tokens)

@@ -19,22 +19,25 @@ BYTES_AN_ENTRY = 400
 _LEAD = (5.0, 2.0, 0.7)
 _SECOND = (0.7, 2.0, 4.0)
 _LATER = (1.0, 2.5, 4.5)
-N_CLASSES = 12
+_N_GAPS = 12
+#: the same again for rows of drafts that the text did not come to: greedy text has shown what followed the others
+N_CLASSES = 2 * _N_GAPS
 
 #: (token ids, their classes), best first
 Successors = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def classes(logits: Sequence[float]) -> tuple[int, ...]:
-    """The class of each of a row's best tokens, from their logits, largest first."""
+def classes(logits: Sequence[float], reached: bool) -> tuple[int, ...]:
+    """The class of each of a row's best tokens, from their logits, largest first, and whether the text came there."""
+    first = 0 if reached else _N_GAPS
     best = logits[0]
     if len(logits) == 1:
-        return (0,)
+        return (first,)
     lead = best - logits[1]
-    found = [sum([lead <= limit for limit in _LEAD]), 4 + sum([lead >= limit for limit in _SECOND])]
+    found = [first + sum([lead <= limit for limit in _LEAD]), first + 4 + sum([lead >= limit for limit in _SECOND])]
     for logit in logits[2:]:
         behind = best - logit
-        found.append(8 + sum([behind >= limit for limit in _LATER]))
+        found.append(first + 8 + sum([behind >= limit for limit in _LATER]))
     return tuple(found)
 
 
@@ -62,9 +65,14 @@ class SuccessorPool:
         """Forget everything."""
         self._young, self._old = {}, {}
 
-    def put(self, before: int, last: int, ids: Sequence[int], logits: Sequence[float]) -> Successors:
-        """Keep what may follow `last` (after `before`): the best tokens of a row and their logits, largest first."""
-        successors = (tuple(ids), classes(logits))
+    def put(
+        self, before: int, last: int, ids: Sequence[int], logits: Sequence[float], reached: bool = True
+    ) -> Successors:
+        """Keep what may follow `last` (after `before`): the best tokens of a row and their logits, largest first.
+
+        `reached` tells rows that a token was drawn from apart from those of drafts that came to nothing.
+        """
+        successors = (tuple(ids), classes(logits, reached))
         self._put(_pair(before, last), successors)
         self._put(last, successors)
         return successors

@@ -37,7 +37,14 @@ def bench(
     engine: EngineOptions,
     which: PromptOptions,
     logs: LogOptions,
-    methods: Annotated[str, typer.Option("--methods", help="Methods to compare with plain, with commas.")] = "auto",
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods",
+            help="Compared with plain: auto, ptd, lookup, and the rivals "
+            "ptd-published, lookahead and ptd-chain; with commas.",
+        ),
+    ] = "auto",
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=1, help="Tokens of an answer.")] = 128,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each prompt and method.")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Seed for --temp above 0.")] = 1,

@@ -3,7 +3,7 @@
 Evidence has two parts: what the text says (how long a match it continues, and how), and what the model said (how it
 ranked the token when it was last here). Their combination is one small number, the *code*, which has a running rate of
 its own. Until it has been seen often its rate is that of a logistic model of the two parts, whose weights were fitted
-to recorded answers (`benchmarks/fit_evidence.py`).
+to what came true on calibration prompts (`benchmarks/fit_evidence.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from localspec.methods.ptd.automaton import N_KINDS
 
 #: smallest match lengths, in tokens, of the classes that the text's evidence distinguishes
 LENGTHS = (1, 2, 3, 4, 6, 9, 16)
-#: distances from the end of a match up to which its source is followed: see `drafter`
+#: distances from the end of a match up to which its source is followed: see `core`
 MAX_OFF = 4
 
 # The text's part: 0 for nothing, then length class x kind, then resumed copies by distance, the last of them for a

@@ -1,6 +1,6 @@
 """The drafter of `localspec.methods.ptd.core` in native code (`include/llama-drafter.h` of ggml_patches).
 
-`NativeCore` gives the trees of `PtdCore`, equal to the last bit, in about a tenth of its time.
+`NativeCore` gives the trees of `PtdCore`, equal to the last bit, in a fraction of its time (`benchmarks/drafter_cost.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from localspec.methods.ptd.recycling import DEFAULT_ENTRIES, TOP_K
 from localspec.tree import MAX_NODES, Tree
 
 #: upper limits of the memory held, as in llama-drafter.h: bytes of an entry of a full pool, and of a token of text
-BYTES_AN_ENTRY = 96
+BYTES_AN_ENTRY = 72
 BYTES_A_TOKEN = 200
 
 #: integers of a step: tokens, parents, path, written tokens, numbers of best tokens, best tokens

@@ -88,7 +88,6 @@ int32_t llama_drafter::propose(int32_t max_nodes, double least_p) {
         std::pop_heap(heap.begin(), heap.end());
         const chance best = heap.back();
         heap.pop_back();
-        pool.successors.prefetch(places[best.parent].last, best.token);
         add_node(place_after(places[best.parent], best.token), best.parent, best.p, {});
     }
     is_drafted = true;
@@ -223,9 +222,6 @@ void llama_drafter::learn(const step & step) {
     const auto token_before = [&](int32_t node) {
         return step.parents[node] < 0 ? before : step.tokens[step.parents[node]];
     };
-    for (int32_t i = 0; i < step.n_nodes; i++) {
-        pool.successors.prefetch(token_before(i), step.tokens[i]);
-    }
     if (is_drafted) {
         judge(step.written, step.n_written);
         is_drafted = false;

@@ -1,7 +1,6 @@
 #include "llama-drafter-pool.h"
 
 #include <algorithm>
-#include <utility>
 
 // a row's best token falls into a class by how far the second is behind (logits); others by how far they are behind
 static const double LEAD[]   = { 5.0, 2.0, 0.7 };
@@ -43,98 +42,13 @@ static uint64_t key_of_pair(llama_token before, llama_token last) {
     return (uint64_t) ((int64_t) before + 2) << 32 | key_of_token(last);
 }
 
-static uint64_t hash_of(uint64_t key) {
-    key *= 0x9e3779b97f4a7c15;
-    key ^= key >> 32;
-    key *= 0xd6e8feb86659fd93;
-    return key ^ key >> 32;
-}
-
-//
-// one generation
-//
-
-// the slot that holds the key, or the empty one where it belongs; there are slots
-size_t llama_drafter_successor_pool::generation::where(uint64_t key) const {
-    const size_t mask = slots.size() - 1;
-    size_t i = hash_of(key) & mask;
-    while (slots[i].epoch == epoch && slots[i].key != key) {
-        i = (i + 1) & mask;
-    }
-    return i;
-}
-
-const llama_drafter_successors * llama_drafter_successor_pool::generation::find(uint64_t key) const {
-    if (size == 0) {
-        return nullptr;
-    }
-    const slot & s = slots[where(key)];
-    return s.epoch == epoch ? &s.value : nullptr;
-}
-
-void llama_drafter_successor_pool::generation::prefetch(uint64_t key) const {
-#if defined(__GNUC__) // and Clang
-    if (size > 0) {
-        __builtin_prefetch(&slots[hash_of(key) & (slots.size() - 1)]);
-    }
-#else
-    (void) key;
-#endif
-}
-
-llama_drafter_successors & llama_drafter_successor_pool::generation::add(uint64_t key) {
-    if (4*(size + 1) > 3*slots.size()) {
-        grow();
-    }
-    slot & s = slots[where(key)];
-    s.key   = key;
-    s.epoch = epoch;
-    size++;
-    return s.value;
-}
-
-void llama_drafter_successor_pool::generation::grow() {
-    // epoch 0 is that of no table
-    std::vector<slot> before(std::max<size_t>(16, 2*slots.size()), slot{});
-    before.swap(slots);
-    for (const slot & s : before) {
-        if (s.epoch == epoch) {
-            slots[where(s.key)] = s;
-        }
-    }
-}
-
-void llama_drafter_successor_pool::generation::empty() noexcept {
-    size = 0;
-    if (++epoch == 0) {
-        // slots of long ago would seem to be of this epoch
-        std::fill(slots.begin(), slots.end(), slot{});
-        epoch = 1;
-    }
-}
-
-void llama_drafter_successor_pool::generation::release() noexcept {
-    std::vector<slot>().swap(slots);
-    size = 0;
-}
-
-//
-// both
-//
-
 llama_drafter_successor_pool::llama_drafter_successor_pool(int64_t max_entries)
     : half((size_t) std::max<int64_t>(1, max_entries/2)) {}
 
 void llama_drafter_successor_pool::clear() noexcept {
-    young.release();
-    old.release();
-}
-
-void llama_drafter_successor_pool::prefetch(llama_token before, llama_token last) const {
-    for (const uint64_t key : { key_of_pair(before, last), key_of_token(last) }) {
-        young.prefetch(key);
-        old.prefetch(key);
-    }
+    // buckets are freed too
+    generation().swap(young);
+    generation().swap(old);
 }
 
 void llama_drafter_successor_pool::put(llama_token before, llama_token last, const llama_drafter_top & top, bool reached) {
@@ -144,20 +58,21 @@ void llama_drafter_successor_pool::put(llama_token before, llama_token last, con
 }
 
 void llama_drafter_successor_pool::put_entry(uint64_t key, const llama_drafter_successors & value) {
-    auto * entry = const_cast<llama_drafter_successors *>(young.find(key));
-    if (entry == nullptr) {
-        if (young.size >= half) {
-            std::swap(young, old);
-            young.empty();
-        }
-        entry = &young.add(key);
+    if (young.size() >= half && young.count(key) == 0) {
+        young.swap(old);
+        young.clear();
     }
-    *entry = value;
+    young[key] = value;
 }
 
 const llama_drafter_successors * llama_drafter_successor_pool::find(uint64_t key) const {
-    const auto * found = young.find(key);
-    return found != nullptr ? found : old.find(key);
+    for (const generation * kept : { &young, &old }) {
+        const auto entry = kept->find(key);
+        if (entry != kept->end()) {
+            return &entry->second;
+        }
+    }
+    return nullptr;
 }
 
 const llama_drafter_successors * llama_drafter_successor_pool::of_pair(llama_token before, llama_token last) const {
@@ -169,9 +84,9 @@ const llama_drafter_successors * llama_drafter_successor_pool::of_token(llama_to
 }
 
 size_t llama_drafter_successor_pool::size() const {
-    return young.size + old.size;
+    return young.size() + old.size();
 }
 
 size_t llama_drafter_successor_pool::n_bytes() const {
-    return young.n_bytes() + old.n_bytes();
+    return llama_drafter_map_n_bytes(young) + llama_drafter_map_n_bytes(old);
 }

@@ -2,10 +2,10 @@
 
 #include "llama-drafter.h"
 #include "llama-drafter-evidence.h"
+#include "llama-drafter-map.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 // best tokens of a row of logits, the best first; n is 0 when they are not known
 struct llama_drafter_top {
@@ -31,10 +31,6 @@ public:
 
     void clear() noexcept;
 
-    // have memory fetch what the next calls with these tokens read: a large pool lies in no cache, and one look-up after the
-    // other would wait for it
-    void prefetch(llama_token before, llama_token last) const;
-
     // keep what may follow `last` (after `before`)
     // reached: a token was drawn from this row
     void put(llama_token before, llama_token last, const llama_drafter_top & top, bool reached);
@@ -47,39 +43,7 @@ public:
     size_t n_bytes() const;
 
 private:
-    // A hash table with linear probing. A slot is empty unless it has the table's epoch, so that a generation that was full
-    // is emptied in no time and its memory is used again.
-    class generation {
-    public:
-        const llama_drafter_successors * find(uint64_t key) const;
-
-        void prefetch(uint64_t key) const;
-
-        // the new entry of a key that is not there
-        llama_drafter_successors & add(uint64_t key);
-
-        void empty() noexcept;
-        void release() noexcept;
-
-        size_t size = 0;
-
-        size_t n_bytes() const {
-            return slots.capacity()*sizeof(slot);
-        }
-
-    private:
-        struct slot {
-            uint64_t key;
-            llama_drafter_successors value;
-            uint32_t epoch;
-        };
-
-        size_t where(uint64_t key) const;
-        void   grow();
-
-        std::vector<slot> slots; // none, or a power of two
-        uint32_t epoch = 1;
-    };
+    using generation = llama_drafter_map<llama_drafter_successors>;
 
     void put_entry(uint64_t key, const llama_drafter_successors & value);
 

@@ -4,14 +4,17 @@
 
 #include <algorithm>
 
+static uint64_t key_of_edge(int32_t from, llama_token token) {
+    return (uint64_t) (uint32_t) from << 32 | (uint32_t) token;
+}
+
 llama_drafter_text::llama_drafter_text() {
     states.push_back({ 0, 0, -1 });
 }
 
 void llama_drafter_text::clear() noexcept {
     std::vector<llama_token>().swap(text);
-    std::vector<edge>().swap(edges);
-    n_edges = 0;
+    llama_drafter_map<edge>().swap(edges);
     states.clear();
     blocks.clear();
     states.push_back({ 0, 0, -1 });
@@ -68,7 +71,7 @@ int32_t llama_drafter_text::clone(int32_t from, int32_t length) {
     }
     llama_token token = states[from].other;
     for (int32_t i = 0; i < states[from].n_others; i++) {
-        const edge e = edges[where(from, token)];
+        const edge e = edges[key_of_edge(from, token)];
         lead(copy, token, e.to);
         token = e.next;
     }
@@ -94,21 +97,6 @@ int32_t llama_drafter_text::advance(int32_t at, int32_t & length, llama_token to
 // edges
 //
 
-// the slot of the edge, or the empty one where it belongs; there are slots
-size_t llama_drafter_text::where(int32_t from, llama_token token) const {
-    uint64_t hash = (uint64_t) (uint32_t) from << 32 | (uint32_t) token;
-    hash *= 0x9e3779b97f4a7c15;
-    hash ^= hash >> 32;
-    hash *= 0xd6e8feb86659fd93;
-    hash ^= hash >> 32;
-    const size_t mask = edges.size() - 1;
-    size_t i = hash & mask;
-    while (edges[i].from >= 0 && (edges[i].from != from || edges[i].token != token)) {
-        i = (i + 1) & mask;
-    }
-    return i;
-}
-
 // where `token` leads, or -1
 int32_t llama_drafter_text::following(int32_t from, llama_token token) const {
     const state & s = states[from];
@@ -118,8 +106,8 @@ int32_t llama_drafter_text::following(int32_t from, llama_token token) const {
     if (s.n_others == 0) {
         return -1;
     }
-    const edge & e = edges[where(from, token)];
-    return e.from >= 0 ? e.to : -1;
+    const auto e = edges.find(key_of_edge(from, token));
+    return e == edges.end() ? -1 : e->second.to;
 }
 
 // add an edge, which is not there
@@ -130,11 +118,7 @@ void llama_drafter_text::lead(int32_t from, llama_token token, int32_t to) {
         s.to    = to;
         return;
     }
-    if (4*(n_edges + 1) > 3*edges.size()) {
-        grow_edges();
-    }
-    edges[where(from, token)] = { from, token, to, s.other };
-    n_edges++;
+    edges[key_of_edge(from, token)] = { to, s.other };
     s.other = token;
     s.n_others++;
 }
@@ -144,17 +128,7 @@ void llama_drafter_text::redirect(int32_t from, llama_token token, int32_t to) {
     if (s.token == token) {
         s.to = to;
     } else {
-        edges[where(from, token)].to = to;
-    }
-}
-
-void llama_drafter_text::grow_edges() {
-    std::vector<edge> before(std::max<size_t>(64, 2*edges.size()));
-    before.swap(edges);
-    for (const edge & e : before) {
-        if (e.from >= 0) {
-            edges[where(e.from, e.token)] = e;
-        }
+        edges[key_of_edge(from, token)].to = to;
     }
 }
 
@@ -227,5 +201,5 @@ int32_t llama_drafter_text::guesses(int32_t at, llama_drafter_guess * result) co
 }
 
 size_t llama_drafter_text::n_bytes() const {
-    return text.capacity()*sizeof(llama_token) + states.n_bytes() + blocks.n_bytes() + edges.capacity()*sizeof(edge);
+    return text.capacity()*sizeof(llama_token) + states.n_bytes() + blocks.n_bytes() + llama_drafter_map_n_bytes(edges);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "llama.h"
+#include "llama-drafter-map.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -84,7 +85,7 @@ private:
     static constexpr int32_t MAX_RANKED  = 8;  // continuations that a state ranks
     static constexpr int32_t MAX_UPDATES = 12; // suffixes that one token updates: repeated text has as many as tokens
 
-    // Most states have one continuation, which is in the state itself. Further ones are in the table of edges, ranked in a
+    // Most states have one continuation, which is in the state itself. Further ones are in the map of edges, ranked in a
     // block.
     struct state {
         int32_t     length;
@@ -92,7 +93,7 @@ private:
         int32_t     link;
         llama_token token    = 0;  // the first edge
         int32_t     to       = -1;
-        llama_token other    = 0;  // the latest edge in the table
+        llama_token other    = 0;  // the latest edge in the map
         int32_t     n_others = 0;
         int32_t     ranked   = 0;  // the continuation that was counted, or the number of the block
         int32_t     count    = 0;  // how often it was; IN_BLOCK
@@ -107,17 +108,13 @@ private:
     };
 
     struct edge {
-        int32_t     from = -1; // -1: the slot is empty
-        llama_token token;
         int32_t     to;
-        llama_token next;      // the edge that `from` got before this one: to copy a state takes its edges only
+        llama_token next; // the edge that its state got before this one: to copy a state takes its edges only
     };
 
-    size_t  where(int32_t from, llama_token token) const;
     int32_t following(int32_t from, llama_token token) const;
     void    lead(int32_t from, llama_token token, int32_t to);
     void    redirect(int32_t from, llama_token token, int32_t to);
-    void    grow_edges();
     int32_t exactly(int32_t from, llama_token token);
     int32_t clone(int32_t from, int32_t length);
     void    count(int32_t at, llama_token token, int32_t end);
@@ -126,8 +123,7 @@ private:
     llama_drafter_chunks<state> states;
     llama_drafter_chunks<block> blocks;
 
-    std::vector<edge> edges; // hash table with linear probing: none, or a power of two
-    size_t            n_edges = 0;
+    llama_drafter_map<edge>     edges; // by state and token
 
     int32_t last = 0;
 };

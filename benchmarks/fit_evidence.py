@@ -21,7 +21,7 @@ from localspec.decode import Limits
 from localspec.engine.params import ContextParams, SamplingParams
 from localspec.events import DoneEvent
 from localspec.methods.base import Method
-from localspec.methods.governor import Fixed
+from localspec.methods.fixed import Fixed
 from localspec.methods.ptd import evidence
 from localspec.methods.ptd.automaton import N_KINDS
 from localspec.methods.ptd.core import PtdCore, PtdPool

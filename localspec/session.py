@@ -6,14 +6,12 @@ keeps the prompt cache between them. It prints nothing; progress goes to the cal
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
-from llama_cpp import llama_cpp as L
-
 from localspec import decode, hub, machine
 from localspec.calibrate.curve import CostCurve
+from localspec.calibrate.measure import CALIBRATION_TEXT
 from localspec.calibrate.obtain import Outcome, find, measure_and_store
 from localspec.calibrate.store import CurveKey
 from localspec.chat import ChatTemplate, Message, chat_tokens
@@ -31,13 +29,6 @@ from localspec.methods.registry import make_method
 #: called with what is going on ("loading the model", "measuring this machine") and the share that is done, 0 to 1
 Progress = Callable[[str, float], None]
 Cancelled = Callable[[], bool]
-
-CALIBRATION_TEXT = (
-    "The harbour was quiet in the morning. A few boats lay at the pier, and the first of the fishermen were carrying "
-    "their nets ashore. def area(width, height): return width * height. There were 24 crates of herring, 12 of cod and "
-    "3 of eel; by noon all of them would be sold. Nobody had seen the old captain since Tuesday, although his lamp was "
-    "lit every night at nine. What was he waiting for? The children said that he was writing a letter to the sea."
-)
 
 
 class Session:
@@ -223,7 +214,7 @@ class Session:
         if self._template is None:
             model = self.model
             self._template = ChatTemplate(
-                model.chat_template, bos=_special_text(model, model.bos), eos=_special_text(model, model.eos)
+                model.chat_template, bos=model.special_text(model.bos), eos=model.special_text(model.eos)
             )
         return self._template
 
@@ -303,12 +294,3 @@ def _closing(events: Iterator[Event], sampler: ChainSampler) -> Generator[Event,
         yield from events
     finally:
         sampler.close()
-
-
-def _special_text(model: Model, token: int | None) -> str:
-    """The text of a special token, as chat templates write it."""
-    if token is None:
-        return ""
-    buffer = ctypes.create_string_buffer(256)
-    n = L.llama_token_to_piece(model.vocab, token, buffer, len(buffer), 0, True)
-    return buffer.raw[: max(0, n)].decode("utf-8", "replace")

@@ -78,6 +78,18 @@ def test_there_is_a_curve_even_when_no_time_suffices() -> None:
     assert not result.reliable
 
 
+def test_steps_that_are_slow_after_a_much_larger_one_do_not_distort_the_curve() -> None:
+    sizes: list[int] = [1]
+
+    def cost(n: int, call: int) -> float:
+        sizes.append(n)
+        return 0.001 * n + (0.02 if sizes[-2] > 4 * n else 0)
+
+    result = run(TimedContext(cost), budget_seconds=1e9)
+    assert result is not None and result.reliable
+    assert result.curve.seconds == pytest.approx([0.001 * n for n in SIZES])
+
+
 def test_a_busy_machine_is_noticed() -> None:
     result = run(TimedContext(lambda n, call: 0.001 * n * (10 if call % 5 > 2 else 1)), budget_seconds=1e9)
     assert result is not None

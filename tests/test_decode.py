@@ -12,7 +12,7 @@ from localspec.decode import Generator, Limits
 from localspec.errors import ContextLengthError, EngineError, UsageError
 from localspec.events import NoteEvent, PromptEvent, StepEvent
 from localspec.methods.base import Method
-from localspec.methods.governor import Fixed
+from localspec.methods.fixed import Fixed
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter
 from localspec.methods.registry import make_method

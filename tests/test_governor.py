@@ -15,7 +15,8 @@ import pytest
 from localspec.calibrate.curve import CostCurve, OnlineCost
 from localspec.errors import UsageError
 from localspec.methods.base import Walk
-from localspec.methods.governor import OFF_NOTE, ON_NOTE, PROBE_NODES, Calibration, Fixed, Governor
+from localspec.methods.fixed import Fixed
+from localspec.methods.governor import OFF_NOTE, ON_NOTE, PROBE_NODES, Calibration, Governor
 from localspec.tree import Tree, TreeBuilder
 
 PLAIN = 0.02

@@ -16,7 +16,7 @@ from localspec.engine.params import ContextParams, SamplingParams
 from localspec.engine.sampler import ChainSampler
 from localspec.events import DoneEvent, StepEvent
 from localspec.methods.base import Method
-from localspec.methods.governor import Fixed
+from localspec.methods.fixed import Fixed
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter
 from localspec.methods.strict import StrictVerifier

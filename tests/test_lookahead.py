@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from localspec.errors import UsageError
 from localspec.methods.base import Method, Walk
-from localspec.methods.governor import Fixed
+from localspec.methods.fixed import Fixed
 from localspec.methods.lookahead import LookaheadDrafter, NgramPool
 from localspec.methods.strict import StrictVerifier
 from localspec.tree import MAX_NODES, Tree, TreeBuilder

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from localspec.decode import Generator, Limits
 from localspec.methods.base import Method, Walk
-from localspec.methods.governor import Fixed
+from localspec.methods.fixed import Fixed
 from localspec.methods.ptd import native
 from localspec.methods.ptd.core import PtdCore
 from localspec.methods.ptd.drafter import PtdDrafter

@@ -14,7 +14,7 @@ from localspec.decode import Generator, Limits
 from localspec.errors import UsageError
 from localspec.events import DoneEvent
 from localspec.methods.base import Drafter, Method, Walk
-from localspec.methods.governor import Fixed
+from localspec.methods.fixed import Fixed
 from localspec.methods.plain import PlainDrafter
 from localspec.methods.ptd.pool import Pool
 from localspec.methods.ptd.published import PublishedDrafter

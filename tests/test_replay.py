@@ -13,7 +13,7 @@ from localspec.decode import Generator, Limits
 from localspec.errors import UsageError
 from localspec.events import DoneEvent
 from localspec.methods.base import Drafter, Method
-from localspec.methods.governor import Fixed
+from localspec.methods.fixed import Fixed
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter
 from localspec.methods.ptd.drafter import PtdDrafter

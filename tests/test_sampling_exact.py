@@ -9,7 +9,7 @@ import pytest
 
 from localspec.decode import Generator, Limits
 from localspec.methods.base import Method, Sampler, Walk
-from localspec.methods.governor import Fixed
+from localspec.methods.fixed import Fixed
 from localspec.methods.strict import StrictVerifier
 from localspec.tree import Tree, TreeBuilder
 from tests.toy import Scripted, ToyContext, ToyRows, ToySampler, ToyVocab, collect, random_drafter

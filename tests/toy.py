@@ -15,7 +15,7 @@ from localspec.engine.base import MAX_TOP_K, Progress
 from localspec.errors import ContextLengthError, EngineError
 from localspec.events import DoneEvent, Event, StepEvent
 from localspec.methods.base import Method, Walk
-from localspec.methods.governor import Fixed
+from localspec.methods.fixed import Fixed
 from localspec.methods.strict import StrictVerifier
 from localspec.tree import Tree, TreeBuilder
 

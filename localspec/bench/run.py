@@ -16,7 +16,7 @@ from localspec.decode import Limits
 from localspec.engine.params import SamplingParams
 from localspec.events import DoneEvent, Stats, StepEvent
 from localspec.methods.base import Method
-from localspec.methods.governor import Fixed
+from localspec.methods.fixed import Fixed
 from localspec.replay.record import record_answer
 from localspec.session import Session
 

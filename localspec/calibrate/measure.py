@@ -23,6 +23,13 @@ N_CONTEXT = 64
 MIN_REPEATS, MAX_REPEATS = 2, 5
 #: largest ratio of the quartiles of the plain step that still counts as a quiet machine
 MAX_SPREAD = 1.6
+#: what a model reads before its steps are timed
+CALIBRATION_TEXT = (
+    "The harbour was quiet in the morning. A few boats lay at the pier, and the first of the fishermen were carrying "
+    "their nets ashore. def area(width, height): return width * height. There were 24 crates of herring, 12 of cod and "
+    "3 of eel; by noon all of them would be sold. Nobody had seen the old captain since Tuesday, although his lamp was "
+    "lit every night at nine. What was he waiting for? The children said that he was writing a letter to the sea."
+)
 #: called with the share of the work that is done, 0 to 1
 Progress = Callable[[float], None]
 

@@ -162,6 +162,14 @@ class Model:
                 raise EngineError(f"text of {len(data)} bytes cannot be tokenized")
             capacity = -n
 
+    def special_text(self, token: int | None) -> str:
+        """The text of a special token, as chat templates write it; none for no token."""
+        if token is None:
+            return ""
+        buffer = ctypes.create_string_buffer(256)
+        n = L.llama_token_to_piece(self.vocab, token, buffer, len(buffer), 0, True)
+        return buffer.raw[: max(0, n)].decode("utf-8", "replace")
+
     def piece(self, token: int) -> bytes:
         """Bytes of a token, not always whole UTF-8 characters; empty for special tokens."""
         piece = self._pieces[token]

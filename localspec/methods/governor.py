@@ -46,35 +46,6 @@ MAX_SPARE = 33
 MIN_BUDGET = 8
 
 
-class Fixed:
-    """Always the whole candidate tree, up to `n` nodes. `note`, if given, is told once a generation."""
-
-    least_p = 0.0
-
-    def __init__(self, n: int, note: str | None = None) -> None:
-        self._n = n
-        self._note = note
-        self._told = False
-
-    def start(self) -> None:
-        self._told = False
-
-    def budget(self) -> int:
-        return self._n
-
-    def select(self, tree: Tree) -> Tree:
-        return tree.prune(range(min(len(tree), self._n)))
-
-    def spare(self, n_nodes: int, worth: float) -> int:
-        return 0
-
-    def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
-        if self._told:
-            return None
-        self._told = True
-        return self._note
-
-
 class Calibration:
     """Corrects a drafter's estimates by what came true, depth by depth.
 

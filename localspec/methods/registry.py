@@ -8,7 +8,8 @@ from typing import cast
 from localspec.calibrate.curve import CostCurve
 from localspec.errors import UsageError
 from localspec.methods.base import Drafter, Method
-from localspec.methods.governor import Fixed, Governor
+from localspec.methods.fixed import Fixed
+from localspec.methods.governor import Governor
 from localspec.methods.lookahead import LookaheadDrafter
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter

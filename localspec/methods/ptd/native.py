@@ -1,6 +1,7 @@
 """The drafter of `localspec.methods.ptd.core` in native code (`include/llama-drafter.h` of ggml_patches).
 
-`NativeCore` gives the trees of `PtdCore`, equal to the last bit, in a fraction of its time (`benchmarks/drafter_cost.py`).
+`NativeCore` gives the trees of `PtdCore`, equal to the last bit, in a fraction of its time: see
+`benchmarks/drafter_cost.py`.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def test_methods_are_interleaved_in_a_rotating_order_and_compared() -> None:
     assert {method for _, method in warm_up} == {"plain", "lookup"}
     assert measured == [
         ("even", "plain"), ("even", "lookup"), ("odd", "lookup"), ("odd", "plain"),
-        ("even", "lookup"), ("even", "plain"), ("odd", "plain"), ("odd", "lookup"),
+        ("even", "lookup"), ("even", "plain"), ("odd", "lookup"), ("odd", "plain"),
     ]  # fmt: skip
     assert {(run.prompt_id, run.method): run.same for run in result.runs} == {
         ("1", "plain"): True, ("1", "lookup"): True, ("2", "plain"): True, ("2", "lookup"): False,

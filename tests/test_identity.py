@@ -19,6 +19,7 @@ from localspec.methods.base import Method
 from localspec.methods.fixed import Fixed
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter
+from localspec.methods.ptd.drafter import PtdDrafter
 from localspec.methods.strict import StrictVerifier
 from localspec.session import Session
 from tests.with_model import calibrated_home
@@ -67,18 +68,22 @@ def answer(session: Session, prompt: list[int], method: Method, sampling: Sampli
     ],
     ids=["greedy", "seeded"],
 )
-def test_lookup_writes_the_same_text_as_plain_on_fifty_prompts(session: Session, sampling: SamplingParams) -> None:
+def test_methods_write_the_same_text_as_plain_on_fifty_prompts(session: Session, sampling: SamplingParams) -> None:
     prompts = [prompt.text for prompt in own_prompts()] + list(EXTRA_PROMPTS)
     assert len(prompts) == 50
     plain_method = Method("plain", PlainDrafter(), Fixed(1), StrictVerifier())
-    lookup_method = Method("lookup", LookupDrafter(), Fixed(N_NODES), StrictVerifier())
-    n_accepted, different = 0, []
+    methods = [
+        Method("lookup", LookupDrafter(), Fixed(N_NODES), StrictVerifier()),
+        Method("ptd", PtdDrafter(), Fixed(N_NODES), StrictVerifier()),
+    ]
+    n_accepted, different = dict.fromkeys(("lookup", "ptd"), 0), []
     for prompt in prompts:
         tokens = session.chat_prompt([{"role": "user", "content": prompt}])
         plain = answer(session, tokens, plain_method, sampling)
-        speculated = answer(session, tokens, lookup_method, sampling)
-        if plain[:2] != speculated[:2]:
-            different.append(prompt[:60])
-        n_accepted += speculated[2]
+        for method in methods:
+            speculated = answer(session, tokens, method, sampling)
+            if plain[:2] != speculated[:2]:
+                different.append((method.name, prompt[:60]))
+            n_accepted[method.name] += speculated[2]
     assert not different
-    assert n_accepted > 200
+    assert min(n_accepted.values()) > 200

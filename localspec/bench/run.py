@@ -102,9 +102,12 @@ def bench(
     total = len(prompts) * (repeats * len(methods) + with_bounds)
     for repeat in range(repeats):
         for i, prompt in enumerate(prompts):
-            shift = (i + repeat) % len(methods)
+            turn, shift = divmod(i + repeat, len(methods))
+            order = methods[shift:] + methods[:shift]
+            if turn % 2:  # so that a method does not always follow the same other one
+                order.reverse()
             outcomes = {}
-            for method in methods[shift:] + methods[:shift]:
+            for method in order:
                 session.clear_pool()
                 chosen = method if nodes is None or method == PLAIN else _fixed(session.method(method), nodes)
                 outcomes[method] = _generate(session, tokens[i], sampling, limits, chosen)

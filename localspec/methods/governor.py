@@ -229,7 +229,8 @@ class Governor:
         rates = [
             (self._expected + worth * more) / (cost + self._draft_cost) for more, cost in enumerate(costs[:MAX_SPARE])
         ]
-        return max(range(len(rates)), key=rates.__getitem__)
+        best = max(range(len(rates)), key=rates.__getitem__)
+        return best if rates[best] >= MARGIN * rates[0] else 0
 
     def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
         """Learn from a step; returns a note when speculation went off or on."""

@@ -213,7 +213,7 @@ def test_the_same_seed_on_the_same_cache_gives_the_same_text(
     rng = np.random.default_rng(21)
     first, second = random_tokens(rng, 100), random_tokens(rng, 30)
     texts = []
-    for method in ("plain", "lookup", "plain", "lookup"):
+    for method in ("plain", "lookup", "ptd", "plain"):
         generator = Generator(model, make_patched(model))
         new, n_new = answer(generator, model, first, method)
         again, n_again = answer(generator, model, first + second, method)

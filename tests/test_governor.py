@@ -259,6 +259,12 @@ def test_estimates_are_corrected_to_what_comes_true(claim: float) -> None:
     assert calibrate(0.5, claim, 4) == pytest.approx([1, 0.5, 0.25, 0.125], abs=0.08)
 
 
+def test_estimates_that_fall_too_fast_with_depth_are_raised_there() -> None:
+    corrected = calibrate(0.85, 0.75, 4)
+    assert corrected == pytest.approx([1, 0.85, 0.72, 0.61], abs=0.06)
+    assert corrected == sorted(corrected, reverse=True)
+
+
 @pytest.mark.parametrize("verified", [1, 2])
 def test_what_was_not_verified_is_not_taken_for_wrong(verified: int) -> None:
     corrected = calibrate(0.8, 0.8, verified)

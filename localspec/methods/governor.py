@@ -57,8 +57,8 @@ class Calibration:
     _MEMORY = 0.96
     _HEAVIEST = 1e30
     _PRIOR = 2.0
-    #: largest factor by which an estimate is raised
-    most = 1.25
+    #: largest factors by which an estimate is raised: that of a first node, and of deeper ones, where errors add up
+    _MOST_FIRST, most = 1.25, 1.5
 
     def __init__(self) -> None:
         # plain lists: trees are small, and this runs in every step that drafted
@@ -80,9 +80,13 @@ class Calibration:
         self._weight = 1.0
 
     def correct(self, tree: Tree) -> list[float]:
-        """Corrected p of each node, at most 1 and never larger than the parent's."""
+        """Corrected p of each node, never larger than the parent's."""
         factor, last = self._factor, self._DEPTHS - 1
-        return [min(p * factor[min(depth, last)], 1.0) for p, depth in zip(tree.p, tree.topology.depths, strict=True)]
+        topology = tree.topology
+        corrected = [1.0]
+        for p, depth, parent in zip(tree.p[1:], topology.depths[1:], topology.parents[1:], strict=True):
+            corrected.append(min(p * factor[min(depth, last)], corrected[parent]))
+        return corrected
 
     def observe(self, candidate: Tree, keep: Sequence[int], walk: Walk) -> None:
         """Compare a candidate tree, of which the nodes `keep` were verified, with the emitted tokens."""
@@ -110,8 +114,8 @@ class Calibration:
         factors = [1.0]
         prior = self._PRIOR * self._weight
         for seen, expected in zip(self._seen[1:], self._expected[1:], strict=True):
-            # A depth with few cases leans on the one above; falling factors keep parents before children.
-            most = self.most if len(factors) == 1 else factor
+            # A depth with few cases leans on the one above.
+            most = self._MOST_FIRST if len(factors) == 1 else self.most
             factor = min((seen + prior * factor) / (expected + prior), most)
             factors.append(factor)
         self._factor = factors

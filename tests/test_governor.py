@@ -9,6 +9,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 
@@ -333,3 +334,15 @@ def test_one_outlier_moves_a_cost_only_a_little() -> None:
     assert cost.relative[7] == pytest.approx(3 * gentle(8), rel=0.1)
     assert cost.relative[0] == 1
     assert cost.plain_seconds == pytest.approx(PLAIN)
+
+
+def test_a_plain_step_measured_in_a_slow_moment_does_not_make_trees_look_cheap() -> None:
+    """After a long prompt the first steps are slow: then five nodes take less than "one", which cannot be."""
+    cost = OnlineCost(curve_of(gentle), 64)
+    for _ in range(3):
+        cost.observe(1, 2.5 * PLAIN)
+    for _ in range(10):
+        cost.observe(5, PLAIN * gentle(5))
+    assert cost.plain_seconds == pytest.approx(PLAIN, rel=0.05)
+    assert cost.relative[4] == pytest.approx(gentle(5), rel=0.05)
+    assert all(a <= b for a, b in pairwise(cost.relative))

@@ -117,6 +117,8 @@ class OnlineCost:
     """
 
     _CLOSE = math.log(1.3)
+    #: a tree step that takes less than this share of a plain one says that the plain one is out of date
+    _FASTER = 0.95
     _CLIP = math.log(2.0)
     _CLIP_WIDE = math.log(8.0)
     _RATE = 0.2
@@ -154,7 +156,8 @@ class OnlineCost:
         """A step with `n` nodes took `seconds`; returns its cost in plain steps, freed of a hiccup."""
         if seconds <= 0:
             return self.relative[n - 1]
-        if self.plain_seconds is None:
+        if self.plain_seconds is None or (n > 1 and seconds < self._FASTER * self.plain_seconds):
+            # More nodes never cost less: the plain step was measured in a slow moment, as after a long prompt.
             self.plain_seconds = seconds / self.relative[n - 1]
         off = math.log(seconds / (self.plain_seconds * self.relative[n - 1]))
         if n == 1:

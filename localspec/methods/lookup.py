@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from localspec.engine.base import Rows
 from localspec.errors import UsageError
 from localspec.methods.base import Walk
+from localspec.methods.rates import RunningRates
 from localspec.tree import Tree
 
 #: earlier occurrences remembered of one n-gram, and continuations drafted at once
@@ -37,34 +38,17 @@ def _match_class(length: int) -> int:
     return length - 1 if length <= 4 else 4 if length < 8 else 5 if length < 16 else 6
 
 
-class _Rates:
-    """Running acceptance rates by (class of the match, depth); one flat table, addressed by code."""
+class _Rates(RunningRates):
+    """Acceptance rates by (class of the match, depth, first guess or not), addressed by code."""
 
     def __init__(self) -> None:
-        self._hits: list[float] = []
-        self._trials: list[float] = []
-        self.p: list[float] = []
-        for length in (1, 2, 3, 4, 5, 8, 16):
-            for depth in range(DEPTHS):
-                prior = PRIOR[_match_class(length + depth)]
-                for p in (prior, prior * SECOND_GUESS):
-                    self.p.append(p)
-                    self._hits.append(p * PRIOR_WEIGHT)
-                    self._trials.append(PRIOR_WEIGHT)
+        priors = [PRIOR[_match_class(length + depth)] for length in (1, 2, 3, 4, 5, 8, 16) for depth in range(DEPTHS)]
+        super().__init__([p for prior in priors for p in (prior, prior * SECOND_GUESS)], PRIOR_WEIGHT, MAX_TRIALS)
 
     @staticmethod
     def code(match: int, depth: int, first: bool) -> int:
         """Index in `p`: `depth` counts from 0; `first` is whether the node is its parent's first guess."""
         return (_match_class(match) * DEPTHS + min(depth, DEPTHS - 1)) * 2 + (not first)
-
-    def count(self, code: int, hit: bool) -> None:
-        """A node with this code was judged."""
-        self._hits[code] += hit
-        self._trials[code] += 1
-        self.p[code] = self._hits[code] / self._trials[code]
-        if self._trials[code] >= MAX_TRIALS:
-            self._hits[code] /= 2
-            self._trials[code] /= 2
 
 
 class LookupDrafter:

@@ -13,6 +13,7 @@ from itertools import accumulate
 
 from localspec.methods.ptd import recycling
 from localspec.methods.ptd.automaton import N_KINDS
+from localspec.methods.rates import RunningRates
 
 #: smallest match lengths, in tokens, of the classes that the text's evidence distinguishes
 LENGTHS = (1, 2, 3, 4, 6, 9, 16)
@@ -98,7 +99,7 @@ def fitted_rate(text: int, row: int) -> float:
     return 1 / (1 + math.exp(-(_TEXT_WEIGHTS[text] + _ROW_WEIGHTS[row] + _BIAS)))
 
 
-class Rates:
+class Rates(RunningRates):
     """Running acceptance rates. `p[code]` is the chance that a token with this evidence is right."""
 
     def __init__(self) -> None:
@@ -106,15 +107,5 @@ class Rates:
 
     def reset(self) -> None:
         """Back to the fitted rates."""
-        self.p = [fitted_rate(text, row) for text in range(N_TEXT) for row in range(N_ROW)]
-        self._hits = [PRIOR_WEIGHT * p for p in self.p]
-        self._trials = [PRIOR_WEIGHT] * len(self.p)
-
-    def count(self, code: int, hit: bool) -> None:
-        """A token with this evidence was judged."""
-        self._hits[code] += hit
-        self._trials[code] += 1
-        self.p[code] = self._hits[code] / self._trials[code]
-        if self._trials[code] >= MAX_TRIALS:
-            self._hits[code] /= 2
-            self._trials[code] /= 2
+        fitted = [fitted_rate(text, row) for text in range(N_TEXT) for row in range(N_ROW)]
+        super().__init__(fitted, PRIOR_WEIGHT, MAX_TRIALS)

@@ -233,7 +233,9 @@ class Generator:
         tree = scheduler.select(job.method.drafter.propose(most, scheduler.least_p))
         scout = job.method.scout
         if scout is not None:
-            spare = min(scheduler.spare(len(tree), scout.worth), room - len(tree), self.ctx.max_nodes - len(tree))
+            # near the end there is nothing left to learn for, and a tree must not be cut after this
+            limit = min(room, self.ctx.max_nodes, job.left)
+            spare = min(scheduler.spare(len(tree), scout.worth), limit - len(tree))
             if spare > 0:
                 tree = scout.extend(tree, spare)
                 most = len(tree)

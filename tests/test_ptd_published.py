@@ -16,8 +16,8 @@ from localspec.events import DoneEvent
 from localspec.methods.base import Drafter, Method, Walk
 from localspec.methods.fixed import Fixed
 from localspec.methods.plain import PlainDrafter
-from localspec.methods.ptd.pool import Pool
 from localspec.methods.ptd.published import PublishedDrafter
+from localspec.methods.ptd.published_pool import Pool
 from localspec.methods.ptd.window import Node, Window, context_seeds, random_seeds
 from localspec.methods.strict import StrictVerifier
 from localspec.tree import MAX_NODES, Tree, TreeBuilder

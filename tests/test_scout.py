@@ -98,6 +98,16 @@ def test_what_draft_only_nodes_bring_is_counted() -> None:
     assert run(False) < 0.5 * FIRST_WORTH
 
 
+def test_a_tree_that_was_cut_after_all_is_no_harm() -> None:
+    scout = Scout(frozenset())
+    scout.start([5, 6, 7, 5])
+    root = Tree.root(5)
+    assert len(scout.extend(root, 8)) > 2
+    worth = scout.worth
+    scout.observe(root, Rows(root), Walk((), (6,)))  # type: ignore[arg-type]
+    assert scout.worth == worth, "nodes that were not verified do not count"
+
+
 def test_text_with_draft_only_nodes_is_that_of_plain_decoding() -> None:
     def text(method: Method) -> tuple[list[int], list[int]]:
         ctx = ToyContext(300)

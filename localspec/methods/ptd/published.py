@@ -17,7 +17,7 @@ from random import Random
 from localspec.engine.base import Rows
 from localspec.errors import UsageError
 from localspec.methods.base import Walk
-from localspec.methods.ptd.pool import Pool
+from localspec.methods.ptd.published_pool import Pool
 from localspec.methods.ptd.window import Window, context_seeds, random_seeds
 from localspec.tree import Tree, TreeBuilder
 

@@ -39,6 +39,7 @@ class Scout:
         self._brought, self._nodes = FIRST_WORTH * FIRST_NODES, FIRST_NODES
         self._told: dict[Place, None] = {}
         self._n_drafted = self._n_unseen = 0
+        self._extended: Tree | None = None
         self._recent: list[int] = []
 
     @property
@@ -58,7 +59,8 @@ class Scout:
         builder = TreeBuilder.of(tree)
         self._window.draft(builder, len(tree) + n_nodes)
         self._n_drafted = len(builder) - len(tree)
-        return builder.build() if self._n_drafted else tree
+        self._extended = builder.build() if self._n_drafted else tree
+        return self._extended
 
     def _catch_up(self) -> None:
         """Move the window to the end of the text; where it ends before that, take new seeds."""
@@ -72,13 +74,13 @@ class Scout:
         """Learn from a verified tree, the draft-only nodes being its last ones."""
         if self._told:
             self._judge(walk)
-        if self._n_drafted:
+        if self._n_drafted and tree is self._extended:  # one that was cut since has no draft-only nodes to count on
             first = len(tree) - self._n_drafted
             self._brought += sum([node >= first for node in walk.path])  # it happens that one is right
             self._remember(tree)
             self._window.read(tree, rows)
             self._window.advance(walk.tokens[0])
-            self._n_drafted = 0
+        self._n_drafted, self._extended = 0, None
         self._recent += walk.tokens  # the window follows when it is wanted: most steps have no draft-only nodes
         self._n_unseen += len(walk.tokens)
 

@@ -3,7 +3,7 @@
 The window is a chain: its i-th token stands i positions after the last token of the text and sees the window tokens
 before it. The children of a window token follow it, beside the next window token. So the whole draft is a plain token
 tree below the last token, and every node's context is its path. Nothing here is meant to be accepted: the model's own
-argmax at each node makes the next generation of nodes, and what grows is worth remembering (`ptd.pool`).
+argmax at each node makes the next generation of nodes, and what grows is worth remembering (`published_pool`).
 
 All rules are those of the code released with arXiv 2607.10661 (github.com/MINE-USTC/PTD); each one names its function
 there. Knows token ids only.

@@ -7,6 +7,7 @@ keeps the prompt cache between them. It prints nothing; progress goes to the cal
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from localspec import decode, hub, machine
@@ -23,7 +24,8 @@ from localspec.engine.params import ContextParams, SamplingParams, check_gpu_lay
 from localspec.engine.sampler import ChainSampler
 from localspec.events import Event
 from localspec.methods.base import Method
-from localspec.methods.ptd.native import Pool, new_pool
+from localspec.methods.ptd.corpus import corpus_text
+from localspec.methods.ptd.native import Corpus, Pool, new_corpus, new_pool
 from localspec.methods.registry import make_method
 
 #: called with what is going on ("loading the model", "measuring this machine") and the share that is done, 0 to 1
@@ -36,7 +38,6 @@ class Session:
 
     `name` is what people call the model: its name in models.txt, else that of the file. `ctx` is the tree context;
     whoever changes its sequence calls `forget` afterwards. `calibration` tells where the curve came from, None before.
-    `pool` holds what answers taught the drafter for later ones; None when nothing may outlive its text.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Session:
         self.method_name = method
         self.name = hub.name_of(model.path)
         self.calibration: Outcome | None = None
-        self.pool: Pool | None = new_pool() if pool else None
+        self._keep_pool = pool
         self.ctx: TreeContext = model.new_context(context)
         self._n_gpu_layers = n_gpu_layers
         self._progress = progress
@@ -121,6 +122,16 @@ class Session:
         """Empty the sequence and the prompt cache."""
         self.generator.reset()
 
+    @cached_property
+    def corpus(self) -> Corpus:
+        """How language usually goes on, in this model's tokens."""
+        return new_corpus(self.model.tokenize(corpus_text()))
+
+    @cached_property
+    def pool(self) -> Pool | None:
+        """What answers taught the drafter for later ones; None when nothing may outlive its text."""
+        return new_pool(corpus=self.corpus) if self._keep_pool else None
+
     def clear_pool(self) -> None:
         """Forget what answers taught the drafter."""
         if self.pool is not None:
@@ -143,6 +154,7 @@ class Session:
 
     def _make(self, name: str, governed: bool) -> Method:
         ctx = self.ctx
+        pool, corpus = (None, None) if name == "plain" else (self.pool, self.corpus)
         return make_method(
             name,
             curve=self.curve,
@@ -150,7 +162,8 @@ class Session:
             governed=governed,
             limit_reason=ctx.tree_limit_reason,
             eog=self.model.eog,
-            pool=self.pool,
+            pool=pool,
+            corpus=corpus,
         )
 
     @property
@@ -263,30 +276,6 @@ class Session:
             return self.ctx.decode([tokens[-1]], [-1]).logits(0).copy()
         finally:
             self.forget()
-
-    def describe(self) -> dict[str, object]:
-        """What a report of measurements has to name: model, set-up, build, machine."""
-        n_threads, _ = self.params.resolve_threads()
-        model = self.model
-        return {
-            "model": self.name,
-            "gguf_name": model.gguf_name,
-            "file": model.path.name,
-            "description": model.description,
-            "parameters": model.n_params,
-            "fingerprint": model.fingerprint,
-            "n_ctx": self.ctx.n_ctx,
-            "threads": n_threads,
-            # llama.cpp has the last word on flash attention, and tells nobody
-            "flash_attention_requested": self.params.flash_attn,
-            "kv_cache": f"{self.params.type_k}/{self.params.type_v}",
-            "mode": self.ctx.mode,
-            "tree_limit": self.ctx.tree_limit_reason,
-            "device": self.device,
-            "gpu_layers": self.layers_on_gpu,
-            "build": machine.library().build,
-            "machine": machine.machine(),
-        }
 
 
 def _closing(events: Iterator[Event], sampler: ChainSampler) -> Generator[Event, None, None]:

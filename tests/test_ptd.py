@@ -109,6 +109,28 @@ def test_rows_of_rejected_drafts_are_kept_as_well() -> None:
     assert 77 in children(drafter.propose(16))
 
 
+def test_the_corpus_tells_how_to_go_on_where_nothing_else_does() -> None:
+    corpus = native.new_corpus([70, 1, 2, 3, 4, 5, 71])
+    assert started([1, 2], corpus=corpus).propose(16).tokens[:3] == (2, 3, 4)
+    assert started([8, 9], corpus=corpus).propose(4).tokens == (9,)
+    drafter = started([1, 2, 33, 70, 2], corpus=corpus)  # the corpus knows 2 alone by now, the text as well
+    feed(drafter, [1], {0: ([20], [5.0])})
+    feed(drafter, [2])
+    tree = drafter.propose(16)
+    assert {33, 3} <= set(children(tree))
+    assert tree.p[tree.child(0, 33) or 0] > tree.p[tree.child(0, 3) or 0], "the text is believed more"
+
+
+def test_the_corpus_outlives_a_cleared_pool_and_is_never_added_to() -> None:
+    corpus = native.new_corpus([1, 2, 3])
+    first, second = native.new_pool(corpus=corpus), native.new_pool(corpus=corpus)
+    drafter = started([50, 51, 52, 50], pool=first)
+    feed(drafter, [51], {0: ([53], [5.0])})
+    first.clear()
+    assert started([1], pool=first).propose(3).tokens == (1, 2, 3)
+    assert started([50], pool=second).propose(16).tokens == (50,)
+
+
 def test_a_copy_goes_on_behind_a_changed_token() -> None:
     source = [11, 12, 13, 14, 15, 16, 17]
     drafter = started([*source, 99, 11, 12, 13])

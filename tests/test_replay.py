@@ -170,7 +170,9 @@ def test_the_command_prints_a_row_for_each_drafter_and_task(tmp_path: Path) -> N
     path = tmp_path / "answers.log"
     with LogWriter(path, {"model": "toy"}) as writer:
         writer.append(recorded(60))
-    table = localspec("replay", str(path), "--sizes", "2,4").stdout
+    done = localspec("replay", str(path), "--sizes", "2,4")
+    table = done.stdout
+    assert "without the corpus" in done.stderr, "whose tokens are not known"
     assert "toy" in table and "ptd-chain" in table and "lookup" in table
     data = json.loads(localspec("replay", str(path), "--sizes", "2,4", "--drafters", "ptd", "--json").stdout)
     assert [(row["drafter"], row["nodes"]) for row in data["rows"]] == [("ptd", 2), ("ptd", 4)]
@@ -199,4 +201,9 @@ def test_answers_of_a_model_are_recorded_and_replayed(tmp_path: Path) -> None:
     [answer] = AnswerLog.read(path).answers
     assert (answer.id, answer.task) == ("one", "echo")
     assert [ids[0] for ids in answer.top_ids] == list(answer.tokens), "greedy text is that of the best tokens"
-    assert "echo" in localspec("replay", str(path), "--sizes", "4").stdout
+    done = localspec("replay", str(path), "--sizes", "4", "-m", str(model))
+    assert "echo" in done.stdout and "corpus" not in done.stderr
+    other = tmp_path / "other.log"
+    other.write_text(path.read_text().replace(AnswerLog.read(path).header["fingerprint"], "0" * 16))
+    done = localspec("replay", str(other), "-m", str(model))
+    assert done.returncode == 2 and "another model" in done.stderr

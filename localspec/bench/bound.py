@@ -6,11 +6,13 @@ falls short is lost to drafting, to the governor's caution, or to steps dearer t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 from localspec.calibrate.curve import CostCurve
+from localspec.methods.ptd.native import Corpus
 from localspec.methods.registry import make_drafter
 from localspec.replay.log import LoggedAnswer
 from localspec.replay.replay import replay
@@ -22,27 +24,33 @@ SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The best size: `tokens_per_step` with trees of `nodes` nodes, which are `ratio` times as fast as plain."""
+    """The best size: `tokens_per_step` with trees of `nodes` nodes, which are `ratio` times as fast as plain.
+
+    Medians over answers, as the measured ratios are.
+    """
 
     nodes: int
     tokens_per_step: float
     ratio: float
 
 
-def bounds(answers: Sequence[LoggedAnswer], methods: Sequence[str], curve: CostCurve) -> dict[tuple[str, str], Bound]:
+def bounds(
+    answers: Sequence[LoggedAnswer], methods: Sequence[str], curve: CostCurve, corpus: Corpus | None = None
+) -> dict[tuple[str, str], Bound]:
     """The bound of each replayable method on each task, and on all answers as task "all"."""
     found: dict[tuple[str, str], Bound] = {}
     for method in methods:
         if method not in REPLAYABLE:
             continue
-        totals: Mapping[str, Sequence[tuple[int, int]]] = {
-            task: [(count.tokens, count.steps) for count in counts]
-            for task, counts in replay(answers, partial(make_drafter, method), SIZES).items()
-        }
-        everything = [tuple(map(sum, zip(*column, strict=True))) for column in zip(*totals.values(), strict=True)]
-        for task, counts in {**totals, "all": everything}.items():
-            rates = [tokens / steps / curve.ratio(size) for size, (tokens, steps) in zip(SIZES, counts, strict=True)]
-            best = max(range(len(SIZES)), key=rates.__getitem__)
-            tokens, steps = counts[best]
-            found[method, task] = Bound(SIZES[best], tokens / steps, rates[best])
+        # tokens per step of each answer, by size
+        yields: dict[str, list[list[float]]] = {}
+        for answer in answers:
+            made = replay([answer], partial(make_drafter, method, corpus=corpus), SIZES)
+            yields.setdefault(answer.task, []).append([count.tokens_per_step for count in made[answer.task]])
+        everything = [row for rows in yields.values() for row in rows]
+        for task, rows in {**yields, "all": everything}.items():
+            medians = [median(column) for column in zip(*rows, strict=True)]
+            ratios = [tokens / curve.ratio(size) for size, tokens in zip(SIZES, medians, strict=True)]
+            best = max(range(len(SIZES)), key=ratios.__getitem__)
+            found[method, task] = Bound(SIZES[best], medians[best], ratios[best])
     return found

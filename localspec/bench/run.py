@@ -13,6 +13,7 @@ from typing import Any
 from localspec.bench.bound import Bound, bounds
 from localspec.bench.prompts import Prompt
 from localspec.decode import Limits
+from localspec.describe import describe
 from localspec.engine.params import SamplingParams
 from localspec.events import DoneEvent, Stats, StepEvent
 from localspec.methods.base import Method
@@ -86,7 +87,7 @@ def bench(
     limits = Limits(max_tokens=max_tokens, stops=session.template.stops)
     result = BenchResult(
         {
-            **session.describe(),
+            **describe(session),
             "methods": methods,
             "max_tokens": max_tokens,
             "repeats": repeats,
@@ -123,7 +124,7 @@ def bench(
             answers.append(record_answer(session, prompt, sampling, max_tokens))
             if progress is not None:
                 progress(len(result.runs) + len(answers), total)
-        result.bounds = bounds(answers, methods, session.curve)
+        result.bounds = bounds(answers, methods, session.curve, session.corpus)
     return result
 
 

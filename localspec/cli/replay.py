@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localspec.cli.options import EngineOptions, LogOptions, PromptOptions, simple_sampling, with_options
-from localspec.errors import UsageError
+from localspec.errors import ModelNotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from localspec.methods.ptd.native import Corpus
     from localspec.replay.replay import Count
 
 RECORD_EPILOG = """Examples:
@@ -26,6 +27,8 @@ A recording that was interrupted goes on where it ended.
 REPLAY_EPILOG = """Examples:
 
 localspec replay answers.log
+
+localspec replay answers.log -m ~/models/mine.gguf
 
 localspec replay answers.log --drafters ptd,ptd-chain --sizes 2,4,8,16 --json
 """
@@ -77,11 +80,20 @@ def replay(
     log: Annotated[Path, typer.Argument(help="A file that `localspec record` wrote.", metavar="LOG")],
     drafters: Annotated[str, typer.Option("--drafters", help="Methods whose drafts to try.")] = "ptd,ptd-chain,lookup",
     sizes: Annotated[str, typer.Option("--sizes", help="Nodes of a tree, the last token included.")] = DEFAULT_SIZES,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", help="The model of the log, for its tokens; not needed if it goes by its name here."
+        ),
+    ] = None,
     warm: Annotated[bool, typer.Option("--warm", help="Let a drafter keep what earlier answers taught it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
 ) -> None:
-    """Run drafters over recorded answers: tokens per step for each size of tree, without the model."""
+    """Run drafters over recorded answers: tokens per step for each size of tree, without running the model."""
     logs.set_up()
+    from localspec.machine import load_native
+
+    load_native()
     from localspec.methods.ptd.native import new_pool
     from localspec.methods.registry import make_drafter
     from localspec.replay.log import AnswerLog
@@ -94,14 +106,42 @@ def replay(
     answers = AnswerLog.read(log)
     if not answers.answers:
         raise UsageError(f"the log {log} holds no answers yet", "localspec record goes on with it")
+    corpus = _corpus(answers.header, model)
     totals = {}
     for name in names:
-        make = partial(make_drafter, name, pool=new_pool() if warm else None)
+        make = partial(make_drafter, name, pool=new_pool(corpus=corpus) if warm else None, corpus=corpus)
         totals[name] = run(answers.answers, make, nodes, warm=warm)
     if as_json:
         sys.stdout.write(json.dumps(to_dict(answers.header, nodes, totals), indent=2) + "\n")
     else:
         _print(answers.header, nodes, totals)
+
+
+def _corpus(header: dict[str, Any], name: str | None) -> Corpus | None:
+    """The corpus in the tokens of the log's model; None, with a note, when that is not here.
+
+    Raises `UsageError` when `name` is another model.
+    """
+    from localspec.cli.console import note
+    from localspec.engine.model import Model
+    from localspec.hub import find_model
+    from localspec.methods.ptd.corpus import corpus_text
+    from localspec.methods.ptd.native import new_corpus
+
+    try:
+        path = find_model(name or str(header["model"]))
+    except ModelNotFoundError:
+        if name is not None:
+            raise
+        note("without the corpus: -m tells where the model is")
+        return None
+    with Model.load(path) as model:
+        if model.fingerprint == header.get("fingerprint"):
+            return new_corpus(model.tokenize(corpus_text()))
+    if name is not None:
+        raise UsageError(f"the log was recorded with another model: {header['model']}, not {path.name}")
+    note(f"without the corpus: {path.name} is not the model of the log; -m tells where that is")
+    return None
 
 
 def _sizes(text: str) -> list[int]:

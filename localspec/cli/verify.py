@@ -68,6 +68,7 @@ def verify(
 
     load_native()
     from localspec import verify as verifier
+    from localspec.describe import describe
 
     with open_session(engine, how.method) as session, progress_bar() as bar:
         verdicts = verifier.verify(
@@ -79,7 +80,7 @@ def verify(
             governed=governed,
             progress=lambda done, total: bar("verifying", done / total),
         )
-        about = session.describe()
+        about = describe(session)
     failed = [verdict for verdict in verdicts if not verdict.passes(eps, sampling.greedy)]
     if as_json:
         content = {"header": about, "method": how.method, "temperature": temp, "seed": seed, "eps": eps,

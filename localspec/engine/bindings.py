@@ -14,7 +14,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-ABI = 3
+ABI = 4
 MAX_NODES = 256
 
 OK, FULL, ABORTED = 0, 1, 2
@@ -31,6 +31,7 @@ _i64 = ctypes.c_int64
 _f64 = ctypes.c_double
 _bool = ctypes.c_bool
 _drafter = ctypes.c_void_p
+_corpus = ctypes.c_void_p
 _pool = ctypes.c_void_p
 
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
@@ -51,7 +52,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_tree_stats": (_i32, [_ctx, _i32, _array, _i32, _array, _array, _array, _array]),
     "llama_tree_cells": (_i32, [_ctx, _i32, _array, _i32]),
     "llama_tree_n_graph_builds": (_i64, [_ctx]),
-    "llama_drafter_pool_init": (_pool, [_i64, _array, _i32, _f64, _f64]),
+    "llama_drafter_corpus_init": (_corpus, [_array, _i32]),
+    "llama_drafter_corpus_free": (None, [_corpus]),
+    "llama_drafter_corpus_n_bytes": (_i64, [_corpus]),
+    "llama_drafter_pool_init": (_pool, [_corpus, _i64, _array, _i32, _array, _i32, _f64, _f64]),
     "llama_drafter_pool_clear": (None, [_pool]),
     "llama_drafter_pool_free": (None, [_pool]),
     "llama_drafter_pool_size": (_i64, [_pool]),

@@ -14,7 +14,7 @@ from localspec.methods.lookahead import LookaheadDrafter
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter
 from localspec.methods.ptd.drafter import PtdDrafter
-from localspec.methods.ptd.native import Pool
+from localspec.methods.ptd.native import Corpus, Pool
 from localspec.methods.ptd.published import PublishedDrafter
 from localspec.methods.ptd.scout import Scout
 from localspec.methods.strict import StrictVerifier
@@ -35,14 +35,16 @@ def check_method(name: str) -> None:
         raise UsageError(f"there is no method {name!r}", f"one of {', '.join(METHOD_NAMES)}")
 
 
-def make_drafter(name: str, eog: frozenset[int] = frozenset(), pool: Pool | None = None) -> Drafter:
+def make_drafter(
+    name: str, eog: frozenset[int] = frozenset(), pool: Pool | None = None, corpus: Corpus | None = None
+) -> Drafter:
     """A fresh drafter of the method called `name`; see `make_method`. Raises `UsageError` for an unknown name."""
     check_method(name)
     makers: dict[str, Callable[[], object]] = {
         "plain": PlainDrafter,
         "lookup": LookupDrafter,
-        "ptd": lambda: PtdDrafter(pool, keep=pool is not None),
-        "ptd-chain": lambda: PtdDrafter(pool, keep=pool is not None, width=1),
+        "ptd": lambda: PtdDrafter(pool, corpus=corpus, keep=pool is not None),
+        "ptd-chain": lambda: PtdDrafter(pool, corpus=corpus, keep=pool is not None, width=1),
         "ptd-published": lambda: PublishedDrafter(eog),
         "lookahead": lambda: LookaheadDrafter(eog),
     }
@@ -58,14 +60,15 @@ def make_method(
     limit_reason: str | None = None,
     eog: frozenset[int] = frozenset(),
     pool: Pool | None = None,
+    corpus: Corpus | None = None,
 ) -> Method:
     """A fresh method for one sequence.
 
     `curve` is the calibrated step cost, None when unknown. `max_nodes` is what the engine allows; at 1 every method is
     plain, and tells `limit_reason` once a generation. Without `governed` every draft is verified, up to `max_nodes`
     nodes, but never more than `MAX_TREE_NODES`. `eog` are the tokens that end a generation. `pool` outlives the texts
-    that the method drafts for, and may be shared; without one nothing does. "auto" is the best method known for the
-    model, so the result's own name says which one that is.
+    that the method drafts for, and may be shared; without one nothing does, and a new one has `corpus`. "auto" is the
+    best method known for the model, so the result's own name says which one that is.
 
     Published methods have sizes of their own: they are never governed, and may take all nodes that the engine allows.
 
@@ -77,7 +80,7 @@ def make_method(
         return Method("plain", PlainDrafter(), Fixed(1, note), StrictVerifier())
     if name == "auto":
         name = "ptd"
-    drafter = make_drafter(name, eog, pool)
+    drafter = make_drafter(name, eog, pool, corpus)
     if name in ("ptd-published", "lookahead"):
         return Method(name, drafter, Fixed(max_nodes), StrictVerifier())
     max_nodes = min(max_nodes, MAX_TREE_NODES)

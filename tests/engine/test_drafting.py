@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.methods.ptd import core
+from localspec.methods.ptd.automaton import SuffixAutomaton
 from localspec.methods.ptd.core import PtdCore, PtdPool, Top
-from localspec.methods.ptd.native import BYTES_A_TOKEN, NativeCore, NativePool
+from localspec.methods.ptd.native import BYTES_A_TOKEN, NativeCore, NativeCorpus, NativePool
 from localspec.methods.ptd.recycling import TOP_K
 from localspec.tree import MAX_NODES, Tree
 from tests.engine.trees import NEEDS_PATCHES
@@ -29,8 +30,14 @@ STEPS = (0.0, 0.0, 0.3, 0.69999, 0.7, 0.70001, 1.0, 1.5, 2.0, 2.5, 4.0, 4.5, 5.0
 class Twins:
     """The two pools, some cores on each, and what both must agree on."""
 
-    def __init__(self, widths: Sequence[int | None], max_entries: int, max_text: int = core.MAX_TEXT) -> None:
-        self.pools = PtdPool(max_entries), NativePool(max_entries)
+    def __init__(
+        self,
+        widths: Sequence[int | None],
+        max_entries: int,
+        max_text: int = core.MAX_TEXT,
+        corpus: Sequence[int] = (),
+    ) -> None:
+        self.pools = PtdPool(max_entries, SuffixAutomaton(corpus)), NativePool(max_entries, NativeCorpus(corpus))
         self.cores = [(PtdCore(self.pools[0], w), NativeCore(self.pools[1], w, max_text)) for w in widths]
         self.trees: list[Tree | None] = [None] * len(widths)
 
@@ -108,14 +115,16 @@ def drive(seed: int, n: int, widths: Sequence[int | None], max_entries: int, max
     """`n` random calls, which both must answer alike."""
     rng = random.Random(seed)
     vocabulary = rng.choice(VOCABULARIES)
+    corpus = [rng.choice(vocabulary) for _ in range(rng.choice((0, 0, 1, 10, 300)))]
     with patch.object(core, "MAX_TEXT", max_text):
-        twins = Twins(widths, max_entries, max_text)
+        twins = Twins(widths, max_entries, max_text, corpus)
         texts: list[list[int]] = [[] for _ in widths]
         for _ in range(n):
             i = rng.randrange(len(widths))
             what = rng.random()
             if not texts[i] or what < 0.15:
-                known = texts[i][rng.randrange(len(texts[i])) :] if texts[i] and rng.random() < 0.5 else []
+                source = rng.choice((texts[i], corpus, []))
+                known = source[rng.randrange(len(source)) :] if source else []
                 new = [*known[:20], *(rng.choice(vocabulary) for _ in range(rng.randrange(1, 30)))]
                 twins.extend(i, new)
                 texts[i] += new
@@ -171,9 +180,11 @@ def follow(tree: Tree, text: Sequence[int]) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("width", [None, 1])
-def test_a_generated_text(width: int | None) -> None:
-    text = markov_text(3000)
-    twins = Twins((width,), 500)
+@pytest.mark.parametrize("n_corpus", [0, 1500])
+def test_a_generated_text(width: int | None, n_corpus: int) -> None:
+    text = markov_text(3000 + n_corpus)
+    text, corpus = text[:3000], text[3000:]
+    twins = Twins((width,), 500, corpus=corpus)
     at = 600
     twins.extend(0, text[:at])
     lengths = []

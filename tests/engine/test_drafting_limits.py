@@ -11,7 +11,7 @@ import pytest
 from localspec.errors import EngineError, UsageError
 from localspec.methods.ptd import native as drafting
 from localspec.methods.ptd.core import Top
-from localspec.methods.ptd.native import BYTES_A_TOKEN, BYTES_AN_ENTRY, NativeCore, NativePool
+from localspec.methods.ptd.native import BYTES_A_TOKEN, BYTES_AN_ENTRY, NativeCore, NativeCorpus, NativePool
 from localspec.tree import MAX_NODES, Tree
 from tests.engine.trees import NEEDS_PATCHES
 
@@ -42,6 +42,18 @@ def test_memory_of_a_text(make: Callable[[int], list[int]]) -> None:
         assert one.n_bytes - empty.n_bytes <= BYTES_A_TOKEN * n
         one.reset()
         assert one.n_bytes < empty.n_bytes + 50_000
+
+
+def test_a_corpus_is_held_once_for_all_pools() -> None:
+    tokens = text_without_pattern(20_000)
+    corpus = NativeCorpus(tokens)
+    assert 4 * len(tokens) < corpus.n_bytes <= BYTES_A_TOKEN * len(tokens)
+    assert NativePool(corpus=corpus).n_bytes == NativePool().n_bytes
+    one = NativeCore(NativePool(corpus=corpus))
+    del corpus
+    gc.collect()
+    one.extend(tokens[:9])
+    assert one.propose(3).tokens[1] == tokens[9]
 
 
 def test_memory_of_a_pool() -> None:

@@ -137,6 +137,11 @@ class SuffixAutomaton:
         following.link = split
         return split
 
+    @property
+    def start(self) -> tuple[State, int]:
+        """The match of nothing, where `advance` begins."""
+        return self._root, 0
+
     def match(self) -> tuple[State, int]:
         """The longest suffix of the text that occurred before: its state and its length (0: the root)."""
         state = self._last.link or self._root

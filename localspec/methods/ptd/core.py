@@ -2,14 +2,15 @@
 
 At each node the text proposes what followed the longest suffixes that occurred before (`automaton`), and how a copy
 would go on behind a changed token; the model proposes what it thought of when it was last at such a place
-(`recycling`), and what it thought of one token ago. Each candidate's chance is the running rate of its evidence
-(`evidence`), a node's estimate the product along its path, and the tree grows by its most likely node.
+(`recycling`), and what it thought of one token ago; a corpus proposes how such stretches usually go on. Each
+candidate's chance follows from the running rate of its evidence and its rivals' (`evidence`), a node's estimate is the
+product along its path, and the tree grows by its most likely node.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from localspec.methods.ptd import evidence
 from localspec.methods.ptd.automaton import State, SuffixAutomaton
@@ -31,19 +32,27 @@ LEAST_SHARE = 0.05
 Top = tuple[Sequence[int], Sequence[float]]
 #: (token, code of its evidence)
 Candidates = list[tuple[int, int]]
-#: (state, length of the match, token before, last token, position in the source of a copy, tokens since it matched)
-Place = tuple[State, int, int, int, int, int]
+#: (state, length of the longest match)
+Match = tuple[State, int]
+#: (match in the text, match in the corpus, token before, last token, position in the source of a copy, tokens since it
+#: matched)
+Place = tuple[Match, Match, int, int, int, int]
 
 
 class PtdPool:
-    """What outlives one text: successors and learned rates. Belongs to one user; drafters of others must not see it."""
+    """What outlives one text: successors and learned rates. Belongs to one user; drafters of others must not see it.
 
-    def __init__(self, max_entries: int = DEFAULT_ENTRIES) -> None:
+    `corpus` is nobody's: text that tells how language usually goes on (the static automaton of SAM-Decoding), which any
+    number of pools may share.
+    """
+
+    def __init__(self, max_entries: int = DEFAULT_ENTRIES, corpus: SuffixAutomaton | None = None) -> None:
         self.successors = SuccessorPool(max_entries)
         self.rates = Rates()
+        self.corpus = corpus if corpus is not None else SuffixAutomaton()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything; the corpus stays."""
         self.successors.clear()
         self.rates.reset()
 
@@ -59,6 +68,7 @@ class PtdCore:
     def reset(self) -> None:
         """Forget the text, not the pool."""
         self._text = SuffixAutomaton()
+        self._phrase = self.pool.corpus.start
         self._copy = (-1, 0)
         self._previous: Top = ((), ())
         self._drafted: Tree | None = None
@@ -77,6 +87,8 @@ class PtdCore:
 
     def _append(self, tokens: Sequence[int]) -> None:
         text = self._text
+        for token in tokens:
+            self._phrase = self.pool.corpus.advance(*self._phrase, token)
         if len(text.text) + len(tokens) > MAX_TEXT:
             text = self._text = SuffixAutomaton([*text.text, *tokens][-MAX_TEXT // 2 :])
             self._copy = (-1, 0)
@@ -84,13 +96,14 @@ class PtdCore:
         for token in tokens:
             at, off = self._copy
             text.extend((token,))
-            self._copy = self._follow(*text.match(), at, off, token)
+            self._copy = self._follow(text.match(), at, off, token)
 
-    def _follow(self, state: State, length: int, at: int, off: int, token: int) -> tuple[int, int]:
+    def _follow(self, match: Match, at: int, off: int, token: int) -> tuple[int, int]:
         """The place in the source of a copy after `token`, which led to this match; tokens since it matched.
 
         A copy that was left is followed in step, as if each token since had replaced one of the source.
         """
+        state, length = match
         if length >= MIN_COPY or (at < 0 and length > 0):
             return state.end, 0
         if at < 0:
@@ -108,7 +121,8 @@ class PtdCore:
         root = text[-1]
         self._drafted = None
         parents, tokens, p_of = [-1], [root], [1.0]
-        places: list[Place] = [(*self._text.match(), text[-2] if len(text) > 1 else -1, root, *self._copy)]
+        before = text[-2] if len(text) > 1 else -1
+        places: list[Place] = [(self._text.match(), self._phrase, before, root, *self._copy)]
         self.judged = [self._candidates(places[0], self._previous)]
         rates, least = self.pool.rates.p, max(least_p, LEAST_SHARE / max_nodes)
         # (-p, serial number, parent, token): among equals what was found first
@@ -118,13 +132,13 @@ class PtdCore:
         while True:
             p = p_of[node]
             candidates = self.judged[node]
+            offers = list(zip(evidence.chances([rates[code] for _, code in candidates]), candidates, strict=True))
             if self._width is not None:
-                candidates = heapq.nlargest(self._width, candidates, key=lambda candidate: rates[candidate[1]])
-            for token, code in candidates:
-                chance = p * rates[code]
-                if chance >= least:
+                offers = heapq.nlargest(self._width, offers, key=lambda offer: offer[0])
+            for chance, (token, _) in offers:
+                if p * chance >= least:
                     n_found += 1
-                    heapq.heappush(heap, (-chance, n_found, node, token))
+                    heapq.heappush(heap, (-p * chance, n_found, node, token))
             if not heap or len(parents) == max_nodes:
                 break
             minus_p, _, parent, token = heapq.heappop(heap)
@@ -139,14 +153,15 @@ class PtdCore:
         return self._drafted
 
     def _place_after(self, place: Place, token: int) -> Place:
-        state, length, _, last, at, off = place
-        state, length = self._text.advance(state, length, token)
-        return (state, length, last, token, *self._follow(state, length, at, off, token))
+        match, phrase, _, last, at, off = place
+        match = self._text.advance(*match, token)
+        phrase = self.pool.corpus.advance(*phrase, token)
+        return (match, phrase, last, token, *self._follow(match, at, off, token))
 
     def _candidates(self, place: Place, previous: Top = ((), ())) -> Candidates:
         """All tokens that something speaks for at a place; `previous` are ids and logits of the row before."""
-        _, _, before, last, at, off = place
-        found = self._by_text(place)
+        match, phrase, before, last, at, off = place
+        found = _by_matches(match, evidence.text_part)
         if 0 < off <= MAX_OFF and 0 <= at < len(self._text.text):
             token = self._text.text[at]
             known = found.get(token, evidence.NO_TEXT)
@@ -154,46 +169,32 @@ class PtdCore:
                 found[token] = evidence.RESUMED + off - 1
             elif known < evidence.WEAK_END:
                 found[token] = evidence.RESUMED_AND_WEAK
-        rows = self._by_rows(before, last, previous)
-        candidates = [(token, text * N_ROW + rows.pop(token, evidence.NO_ROW)) for token, text in found.items()]
-        candidates += rows.items()  # their text part is 0, so the model's part is the code
+        others = self._by_rows(before, last, previous, _by_matches(phrase, evidence.corpus_part))
+        candidates = [(token, text * N_ROW + others.pop(token, evidence.NO_ROW)) for token, text in found.items()]
+        candidates += others.items()  # their text part is 0, so the other part is the code
         return candidates
 
-    def _by_text(self, place: Place) -> dict[int, int]:
-        """The text's part for each token that followed one of the longest suffixes."""
-        found: dict[int, int] = {}
-        state: State | None = place[0]
-        length = place[1]
-        left = MAX_STATES
-        while state is not None and length > 0:
-            guesses = state.guesses
-            if guesses:
-                part = evidence.text_part(length)
-                for token, kind in guesses:
-                    if token not in found:
-                        found[token] = part + kind
-                left -= 1
-                if left == 0 or len(found) >= MAX_TEXT_CANDIDATES:
-                    break
-            state = state.link
-            if state is not None:
-                length = state.length
-        return found
+    def _by_rows(self, before: int, last: int, previous: Top, corpus: dict[int, int]) -> dict[int, int]:
+        """The other part for each token that the corpus proposes, or that a row like the coming one had as a best.
 
-    def _by_rows(self, before: int, last: int, previous: Top) -> dict[int, int]:
-        """The model's part for each token that a row like the coming one had among its best."""
+        What is more specific counts: two tokens more than one, and the model's row more than the corpus.
+        """
         found: dict[int, int] = {}
         ids, logits = previous
         for token, logit in zip(ids, logits, strict=True):
             if token != last:
                 found[token] = evidence.previous_part(logits[0] - logit)
+        found.update(corpus)
         successors = self.pool.successors.of_pair(before, last)
-        part = evidence.PAIR
-        if successors is None:
-            successors, part = self.pool.successors.of_token(last), evidence.TOKEN
         if successors is not None:
             for token, kind in zip(*successors, strict=True):
-                found[token] = part + kind
+                found[token] = evidence.PAIR + kind
+            return found
+        successors = self.pool.successors.of_token(last)
+        if successors is not None:
+            for token, kind in zip(*successors, strict=True):
+                if found.get(token, evidence.NO_ROW) < evidence.CORPUS_PAIR:
+                    found[token] = evidence.TOKEN + kind
         return found
 
     def learn(self, tree: Tree, tops: Sequence[Top], path: Sequence[int], written: Sequence[int]) -> None:
@@ -227,3 +228,25 @@ class PtdCore:
             if following is None:
                 break
             node = following
+
+
+def _by_matches(match: Match, part_of: Callable[[int], int]) -> dict[int, int]:
+    """The part for each token that followed one of the longest suffixes in a text; `part_of` gives that of a length."""
+    found: dict[int, int] = {}
+    state: State | None
+    state, length = match
+    left = MAX_STATES
+    while state is not None and length > 0:
+        guesses = state.guesses
+        if guesses:
+            part = part_of(length)
+            for token, kind in guesses:
+                if token not in found:
+                    found[token] = part + kind
+            left -= 1
+            if left == 0 or len(found) >= MAX_TEXT_CANDIDATES:
+                break
+        state = state.link
+        if state is not None:
+            length = state.length
+    return found

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from localspec.engine.base import Rows
 from localspec.methods.base import Walk
 from localspec.methods.ptd.core import MAX_TEXT
-from localspec.methods.ptd.native import Pool, new_core, new_pool
+from localspec.methods.ptd.native import Corpus, Pool, new_core, new_pool
 from localspec.methods.ptd.recycling import TOP_K
 from localspec.tree import Tree
 
@@ -19,12 +19,20 @@ from localspec.tree import Tree
 class PtdDrafter:
     """Drafts from everything seen so far.
 
-    `pool` is shared with whoever else gets it; without one the drafter has its own. `keep` is whether the pool outlives
-    a text that does not continue the last one. `width` limits the children of a node: 1 makes chains.
+    `pool` is shared with whoever else gets it; without one the drafter has its own, which knows `corpus`. `keep` is
+    whether the pool outlives a text that does not continue the last one. `width` limits the children of a node: 1 makes
+    chains.
     """
 
-    def __init__(self, pool: Pool | None = None, *, keep: bool = True, width: int | None = None) -> None:
-        self.pool = pool if pool is not None else new_pool()
+    def __init__(
+        self,
+        pool: Pool | None = None,
+        *,
+        corpus: Corpus | None = None,
+        keep: bool = True,
+        width: int | None = None,
+    ) -> None:
+        self.pool = pool if pool is not None else new_pool(corpus=corpus)
         self.core = new_core(self.pool, width)
         self._learn_rows = getattr(self.core, "learn_rows", None)
         self._keep = keep

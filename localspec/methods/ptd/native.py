@@ -13,12 +13,13 @@ from ctypes import addressof, c_double, c_float, c_int32
 from functools import cache
 from itertools import chain
 from struct import Struct
-from typing import Any
+from typing import Any, cast
 
 from localspec.engine import bindings
 from localspec.errors import EngineError, UsageError
+from localspec.methods.ptd.automaton import SuffixAutomaton
 from localspec.methods.ptd.core import MAX_TEXT, PtdCore, PtdPool, Top
-from localspec.methods.ptd.evidence import MAX_TRIALS, N_ROW, N_TEXT, PRIOR_WEIGHT, fitted_rate
+from localspec.methods.ptd.evidence import MAX_TRIALS, N_ROW, N_TEXT, PRIOR_WEIGHT, fitted_rate, rival_factors
 from localspec.methods.ptd.recycling import DEFAULT_ENTRIES, TOP_K
 from localspec.tree import MAX_NODES, Tree
 
@@ -61,14 +62,42 @@ def _check(status: int) -> None:
         raise UsageError("the drafter was given something else than a verified tree, or asked for one without a text")
 
 
-def new_pool(max_entries: int = DEFAULT_ENTRIES) -> Pool:
-    """A pool of at most `max_entries` contexts, native where that is possible."""
-    return NativePool(max_entries) if available() else PtdPool(max_entries)
+def new_corpus(tokens: Sequence[int]) -> Corpus:
+    """A corpus of these tokens, native where that is possible."""
+    return NativeCorpus(tokens) if available() else SuffixAutomaton(tokens)
+
+
+def new_pool(max_entries: int = DEFAULT_ENTRIES, corpus: Corpus | None = None) -> Pool:
+    """A pool of at most `max_entries` contexts, native where that is possible. Give it a corpus of `new_corpus`."""
+    if isinstance(corpus, SuffixAutomaton) or not available():
+        return PtdPool(max_entries, cast("SuffixAutomaton | None", corpus))
+    return NativePool(max_entries, corpus)
 
 
 def new_core(pool: Pool, width: int | None = None) -> PtdCore | NativeCore:
     """A core on `pool`, of the same kind."""
     return PtdCore(pool, width) if isinstance(pool, PtdPool) else NativeCore(pool, width)
+
+
+class NativeCorpus:
+    """Text that tells how language usually goes on: nobody's own, so any number of pools may share it.
+
+    Raises `EngineError` without the patched library or memory.
+    """
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self._lib = lib = _library()
+        values = array("i", tokens)
+        address, n = values.buffer_info()
+        self.handle = lib.llama_drafter_corpus_init(address, n)
+        if not self.handle:
+            raise EngineError("no memory is left for the drafter's corpus")
+        weakref.finalize(self, lib.llama_drafter_corpus_free, self.handle)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of memory that it holds."""
+        return int(self._lib.llama_drafter_corpus_n_bytes(self.handle))
 
 
 class NativePool:
@@ -77,11 +106,15 @@ class NativePool:
     Its cores must not be used by two threads at a time. Raises `EngineError` without the patched library or memory.
     """
 
-    def __init__(self, max_entries: int = DEFAULT_ENTRIES) -> None:
+    def __init__(self, max_entries: int = DEFAULT_ENTRIES, corpus: NativeCorpus | None = None) -> None:
+        self.corpus = corpus  # lives as long as this
         self._lib = lib = _library()
         rates = array("d", [fitted_rate(text, row) for text in range(N_TEXT) for row in range(N_ROW)])
-        address, n = rates.buffer_info()
-        self.handle = lib.llama_drafter_pool_init(max_entries, address, n, PRIOR_WEIGHT, MAX_TRIALS)
+        factors = array("d", rival_factors())
+        known = None if corpus is None else corpus.handle
+        self.handle = lib.llama_drafter_pool_init(
+            known, max_entries, *rates.buffer_info(), *factors.buffer_info(), PRIOR_WEIGHT, MAX_TRIALS
+        )
         if not self.handle:
             raise EngineError("the native drafter knows other kinds of evidence, or no memory is left for its pool")
         weakref.finalize(self, lib.llama_drafter_pool_free, self.handle)
@@ -92,11 +125,11 @@ class NativePool:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory that it holds, without the corpus."""
         return int(self._lib.llama_drafter_pool_n_bytes(self.handle))
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything; the corpus stays."""
         self._lib.llama_drafter_pool_clear(self.handle)
 
 
@@ -213,3 +246,5 @@ class NativeCore:
 
 #: what outlives a text, of either kind
 Pool = PtdPool | NativePool
+#: text that is nobody's, of either kind
+Corpus = SuffixAutomaton | NativeCorpus

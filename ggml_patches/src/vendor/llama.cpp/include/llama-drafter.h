@@ -2,9 +2,9 @@
 
 // A drafter without a model: it grows trees of likely next tokens from what it has seen.
 //
-// The text so far proposes what followed where its end occurred before; rows of logits of earlier verifications propose
-// what the model thought of at such places. What speaks for a token is its evidence. Each kind of evidence has a running
-// rate of being right, and a tree grows by its most likely node.
+// The text so far proposes what followed where its end occurred before, a corpus what followed there; rows of logits of
+// earlier verifications propose what the model thought of at such places. What speaks for a token is its evidence. Each
+// kind of evidence has a running rate of being right, and a tree grows by its most likely node.
 //
 //   llama_drafter_extend (d, prompt, n_prompt);
 //   n = llama_drafter_propose(d, max_nodes, least_p, parents, tokens, p);
@@ -34,21 +34,38 @@ enum llama_drafter_status {
     LLAMA_DRAFTER_FAILED  = -3, // out of memory; the drafter has forgotten its text, the pool is usable
 };
 
+struct llama_drafter_corpus;
 struct llama_drafter_pool;
 struct llama_drafter;
 
+// text that tells how language usually goes on. it never changes: any number of pools and threads may share it
+// returns NULL when out of memory, or when the arguments are none
+LLAMA_API struct llama_drafter_corpus * llama_drafter_corpus_init(const llama_token * tokens, int32_t n);
+
+// after all its pools and their drafters; NULL is fine
+LLAMA_API void llama_drafter_corpus_free(struct llama_drafter_corpus * corpus);
+
+// bytes of memory held
+LLAMA_API int64_t llama_drafter_corpus_n_bytes(const struct llama_drafter_corpus * corpus);
+
 // an empty pool
+//   corpus        NULL: none
 //   max_entries   contexts whose successors are kept; those not renewed for longest are forgotten
 //   rates         [n_rates], chance that a token with each kind of evidence is right, before any was judged
+//   factors       [n_factors], what the odds of the best candidate of a place are multiplied by, for each class of its rival's
+//                 rate, then those of the other candidates, for each class of the best one's
 //   prior_weight  trials that such a rate counts for
 //   max_trials    trials at which counts are halved, so that they follow the text
-// returns NULL when out of memory, or when n_rates is not the number of kinds of evidence
+// returns NULL when out of memory, or when n_rates and n_factors are not the numbers of kinds of evidence and of factors
 LLAMA_API struct llama_drafter_pool * llama_drafter_pool_init(
-                     int64_t   max_entries,
-                const double * rates,
-                     int32_t   n_rates,
-                      double   prior_weight,
-                      double   max_trials);
+        const struct llama_drafter_corpus * corpus,
+                                  int64_t   max_entries,
+                             const double * rates,
+                                  int32_t   n_rates,
+                             const double * factors,
+                                  int32_t   n_factors,
+                                   double   prior_weight,
+                                   double   max_trials);
 
 // forget everything: successors, and what was learned about rates
 LLAMA_API void llama_drafter_pool_clear(struct llama_drafter_pool * pool);
@@ -59,7 +76,7 @@ LLAMA_API void llama_drafter_pool_free(struct llama_drafter_pool * pool);
 // contexts kept; one that was renewed lately may count twice
 LLAMA_API int64_t llama_drafter_pool_size(const struct llama_drafter_pool * pool);
 
-// bytes of memory held
+// bytes of memory held, without the corpus
 LLAMA_API int64_t llama_drafter_pool_n_bytes(const struct llama_drafter_pool * pool);
 
 // a drafter without text

@@ -7,6 +7,7 @@ llama_drafter::llama_drafter(llama_drafter_pool & pool, int32_t width, int32_t m
 
 void llama_drafter::reset() noexcept {
     text.clear();
+    in_corpus  = {};
     copy       = {};
     previous.n = 0;
     is_drafted = false;
@@ -23,6 +24,9 @@ void llama_drafter::extend(const llama_token * tokens, int32_t n) {
 }
 
 void llama_drafter::append(const llama_token * tokens, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        in_corpus.state = pool.corpus.advance(in_corpus.state, in_corpus.length, tokens[i]);
+    }
     if (text.tokens().size() + n > (size_t) max_text) {
         std::vector<llama_token> all = text.tokens();
         all.insert(all.end(), tokens, tokens + n);
@@ -36,15 +40,15 @@ void llama_drafter::append(const llama_token * tokens, size_t n) {
     for (size_t i = 0; i < n; i++) {
         text.append(tokens[i]);
         const int32_t match = text.match();
-        copy = follow(match, text.length(match), copy, tokens[i]);
+        copy = follow({ match, text.length(match) }, copy, tokens[i]);
     }
 }
 
 // the copy after `token`, which led to this match: one that was left is followed in step, as if each token since had
 // replaced one of the source
-llama_drafter::copied llama_drafter::follow(int32_t state, int32_t length, copied copy, llama_token token) const {
-    if (length >= MIN_COPY || (copy.at < 0 && length > 0)) {
-        return { text.end(state), 0 };
+llama_drafter::copied llama_drafter::follow(match at, copied copy, llama_token token) const {
+    if (at.length >= MIN_COPY || (copy.at < 0 && at.length > 0)) {
+        return { text.end(at.state), 0 };
     }
     if (copy.at < 0) {
         return {};
@@ -55,9 +59,10 @@ llama_drafter::copied llama_drafter::follow(int32_t state, int32_t length, copie
 }
 
 llama_drafter::place llama_drafter::place_after(const place & from, llama_token token) const {
-    place to = { 0, from.length, from.last, token, {} };
-    to.state = text.advance(from.state, to.length, token);
-    to.copy  = follow(to.state, to.length, from.copy, token);
+    place to = { from.in_text, from.in_corpus, from.last, token, {} };
+    to.in_text.state   = text.advance(to.in_text.state, to.in_text.length, token);
+    to.in_corpus.state = pool.corpus.advance(to.in_corpus.state, to.in_corpus.length, token);
+    to.copy            = follow(to.in_text, from.copy, token);
     return to;
 }
 
@@ -77,7 +82,8 @@ int32_t llama_drafter::propose(int32_t max_nodes, double least_p) {
     const auto & tokens = text.tokens();
     const size_t n = tokens.size();
     const int32_t match = text.match();
-    add_node({ match, text.length(match), n > 1 ? tokens[n - 2] : -1, tokens[n - 1], copy }, -1, 1.0, previous);
+    const llama_token before = n > 1 ? tokens[n - 2] : -1;
+    add_node({ { match, text.length(match) }, in_corpus, before, tokens[n - 1], copy }, -1, 1.0, previous);
 
     const double least = std::max(least_p, LEAST_SHARE/max_nodes);
     while (true) {
@@ -100,24 +106,28 @@ void llama_drafter::add_node(const place & at, int32_t parent, double p, const l
     places.push_back(at);
 
     text_parts by_text;
-    this->by_text(at, by_text);
+    by_match(text, at.in_text, llama_evidence_text_part, by_text);
     by_copy(at, by_text);
-    row_parts by_rows;
-    this->by_rows(at, previous, by_rows);
+
+    // what is more specific counts: two tokens more than one, and the model's row more than the corpus
+    other_parts others;
+    by_previous(at, previous, others);
+    by_corpus(at, others);
+    by_rows(at, others);
 
     for (int32_t i = 0; i < by_text.n; i++) {
         const candidate c = by_text.found[i];
-        const int32_t row = by_rows.index(c.token);
+        const int32_t other = others.index(c.token);
         int32_t code = c.code*LLAMA_EVIDENCE_N_ROW + LLAMA_EVIDENCE_NO_ROW;
-        if (row < by_rows.n) {
-            code += by_rows.found[row].code;
-            by_rows.found[row].code = LLAMA_EVIDENCE_NO_ROW; // taken
+        if (other < others.n) {
+            code += others.found[other].code;
+            others.found[other].code = LLAMA_EVIDENCE_NO_ROW; // taken
         }
         judged.push_back({ c.token, code });
     }
-    for (int32_t i = 0; i < by_rows.n; i++) {
-        if (by_rows.found[i].code != LLAMA_EVIDENCE_NO_ROW) {
-            judged.push_back(by_rows.found[i]); // without a text part, the model's part is the code
+    for (int32_t i = 0; i < others.n; i++) {
+        if (others.found[i].code != LLAMA_EVIDENCE_NO_ROW) {
+            judged.push_back(others.found[i]); // without a text part, the other part is the code
         }
     }
     first_judged.push_back(judged.size());
@@ -125,39 +135,45 @@ void llama_drafter::add_node(const place & at, int32_t parent, double p, const l
 
 // put the candidates behind a node on the heap
 void llama_drafter::offer_children(int32_t node, double least) {
-    candidate best[MAX_CANDIDATES];
+    const candidate * candidates = judged.data() + first_judged[node];
     int32_t n = (int32_t) (first_judged[node + 1] - first_judged[node]);
-    std::copy_n(judged.begin() + first_judged[node], n, best);
 
-    const auto & rates = pool.rates;
+    struct offer { double chance; llama_token token; } offers[MAX_CANDIDATES];
+    double chances[MAX_CANDIDATES];
+    for (int32_t i = 0; i < n; i++) {
+        chances[i] = pool.rates.p(candidates[i].code);
+    }
+    pool.rates.compare(chances, n);
+    for (int32_t i = 0; i < n; i++) {
+        offers[i] = { chances[i], candidates[i].token };
+    }
     if (width > 0) {
         // stable, as few as there are
         for (int32_t i = 1; i < n; i++) {
-            for (int32_t j = i; j > 0 && rates.p(best[j - 1].code) < rates.p(best[j].code); j--) {
-                std::swap(best[j - 1], best[j]);
+            for (int32_t j = i; j > 0 && offers[j - 1].chance < offers[j].chance; j--) {
+                std::swap(offers[j - 1], offers[j]);
             }
         }
         n = std::min(n, width);
     }
     for (int32_t i = 0; i < n; i++) {
-        const double p = drafted[node].p*rates.p(best[i].code);
+        const double p = drafted[node].p*offers[i].chance;
         if (p >= least) {
-            heap.push_back({ p, ++n_found, node, best[i].token });
+            heap.push_back({ p, ++n_found, node, offers[i].token });
             std::push_heap(heap.begin(), heap.end());
         }
     }
 }
 
-// what followed one of the longest suffixes
-void llama_drafter::by_text(const place & at, text_parts & found) const {
-    int32_t state  = at.state;
-    int32_t length = at.length;
-    int32_t left   = MAX_STATES;
-    while (state >= 0 && length > 0) {
+// what followed one of the longest suffixes in a text
+template <int32_t N>
+void llama_drafter::by_match(const llama_drafter_text & text, match at, part_of_length part_of, parts<N> & found) {
+    int32_t left = MAX_STATES;
+    while (at.state >= 0 && at.length > 0) {
         llama_drafter_guess guesses[llama_drafter_text::MAX_GUESSES];
-        const int32_t n = text.guesses(state, guesses);
+        const int32_t n = text.guesses(at.state, guesses);
         if (n > 0) {
-            const int32_t part = llama_evidence_text_part(length);
+            const int32_t part = part_of(at.length);
             for (int32_t i = 0; i < n; i++) {
                 if (found.index(guesses[i].token) == found.n) {
                     found.set(guesses[i].token, part + guesses[i].kind);
@@ -167,9 +183,9 @@ void llama_drafter::by_text(const place & at, text_parts & found) const {
                 break;
             }
         }
-        state = text.link(state);
-        if (state >= 0) {
-            length = text.length(state);
+        at.state = text.link(at.state);
+        if (at.state >= 0) {
+            at.length = text.length(at.state);
         }
     }
 }
@@ -190,25 +206,43 @@ void llama_drafter::by_copy(const place & at, text_parts & found) const {
     }
 }
 
-// what rows like the coming one had among their best
-void llama_drafter::by_rows(const place & at, const llama_drafter_top & previous, row_parts & found) const {
+// other candidates of the row before
+void llama_drafter::by_previous(const place & at, const llama_drafter_top & previous, other_parts & found) const {
     for (int32_t i = 0; i < previous.n; i++) {
         if (previous.ids[i] != at.last) {
             const double behind = (double) previous.logits[0] - (double) previous.logits[i];
             found.set(previous.ids[i], llama_evidence_previous_part(behind));
         }
     }
+}
+
+// how the corpus goes on
+void llama_drafter::by_corpus(const place & at, other_parts & found) const {
+    parts<MAX_GUESSES> guesses;
+    by_match(pool.corpus, at.in_corpus, llama_evidence_corpus_part, guesses);
+    for (int32_t i = 0; i < guesses.n; i++) {
+        found.set(guesses.found[i].token, guesses.found[i].code);
+    }
+}
+
+// what rows like the coming one had among their best
+void llama_drafter::by_rows(const place & at, other_parts & found) const {
     const auto * successors = pool.successors.of_pair(at.before, at.last);
-    int32_t part = LLAMA_EVIDENCE_PAIR;
-    if (successors == nullptr) {
+    const bool is_pair = successors != nullptr;
+    if (!is_pair) {
         successors = pool.successors.of_token(at.last);
-        part = LLAMA_EVIDENCE_TOKEN;
     }
     for (int32_t i = 0; successors != nullptr && i < LLAMA_DRAFTER_TOP_K; i++) {
         if (successors->classes[i] == llama_drafter_successors::NONE) {
             break;
         }
-        found.set(successors->ids[i], part + successors->classes[i]);
+        const llama_token token = successors->ids[i];
+        const int32_t known = found.index(token);
+        if (is_pair) {
+            found.set(token, LLAMA_EVIDENCE_PAIR + successors->classes[i]);
+        } else if (known == found.n || found.found[known].code < LLAMA_EVIDENCE_CORPUS_PAIR) {
+            found.set(token, LLAMA_EVIDENCE_TOKEN + successors->classes[i]);
+        }
     }
 }
 

@@ -54,8 +54,16 @@ private:
     static constexpr int32_t MAX_TEXT_CANDIDATES = 6; // that end the asking
     static constexpr double  LEAST_SHARE         = 0.05; // of one node of an evenly used budget: less likely ones are left out
 
-    static constexpr int32_t MAX_BY_TEXT    = MAX_STATES*llama_drafter_text::MAX_GUESSES + 1;
-    static constexpr int32_t MAX_CANDIDATES = MAX_BY_TEXT + 2*LLAMA_DRAFTER_TOP_K;
+    static constexpr int32_t MAX_GUESSES    = MAX_STATES*llama_drafter_text::MAX_GUESSES;
+    static constexpr int32_t MAX_BY_TEXT    = MAX_GUESSES + 1;
+    static constexpr int32_t MAX_OTHERS     = MAX_GUESSES + 2*LLAMA_DRAFTER_TOP_K;
+    static constexpr int32_t MAX_CANDIDATES = MAX_BY_TEXT + MAX_OTHERS;
+
+    // the longest suffix that occurred in a text
+    struct match {
+        int32_t state  = 0;
+        int32_t length = 0;
+    };
 
     // the place in the source of a copy, -1: none; tokens since the text matched it
     struct copied {
@@ -64,8 +72,8 @@ private:
     };
 
     struct place {
-        int32_t     state;
-        int32_t     length; // of the match
+        match       in_text;
+        match       in_corpus;
         llama_token before;
         llama_token last;
         copied      copy;
@@ -96,8 +104,8 @@ private:
         }
     };
 
-    using text_parts = parts<MAX_BY_TEXT>;
-    using row_parts  = parts<2*LLAMA_DRAFTER_TOP_K>;
+    using text_parts  = parts<MAX_BY_TEXT>;
+    using other_parts = parts<MAX_OTHERS>;
 
     // a node that the tree may get; among equals what was found first
     struct chance {
@@ -112,14 +120,20 @@ private:
     };
 
     void   append(const llama_token * tokens, size_t n);
-    copied follow(int32_t state, int32_t length, copied copy, llama_token token) const;
+    copied follow(match at, copied copy, llama_token token) const;
     place  place_after(const place & from, llama_token token) const;
 
     void add_node(const place & at, int32_t parent, double p, const llama_drafter_top & previous);
     void offer_children(int32_t node, double least);
-    void by_text(const place & at, text_parts & found) const;
     void by_copy(const place & at, text_parts & found) const;
-    void by_rows(const place & at, const llama_drafter_top & previous, row_parts & found) const;
+    void by_previous(const place & at, const llama_drafter_top & previous, other_parts & found) const;
+    void by_corpus(const place & at, other_parts & found) const;
+    void by_rows(const place & at, other_parts & found) const;
+
+    using part_of_length = int32_t (*)(int32_t length);
+
+    template <int32_t N>
+    static void by_match(const llama_drafter_text & text, match at, part_of_length part_of, parts<N> & found);
     void judge(const llama_token * written, int32_t n);
 
     llama_drafter_pool & pool;
@@ -127,6 +141,7 @@ private:
     const int32_t max_text;
 
     llama_drafter_text text;
+    match              in_corpus;
     copied             copy;
     llama_drafter_top  previous; // the row that the last token was drawn from
 

@@ -5,7 +5,8 @@
 #include <vector>
 
 // What speaks for a drafted token is one small number, its code: the text's part (how long a match it continues, and how)
-// times LLAMA_EVIDENCE_N_ROW, plus the model's part (how it ranked the token when it was last at such a place).
+// times LLAMA_EVIDENCE_N_ROW, plus another part (how the model ranked the token when it was last at such a place, or how
+// the corpus goes on).
 // The codes are those of localspec's evidence.py, which gives the rates to begin with.
 
 enum llama_evidence : int32_t {
@@ -19,8 +20,9 @@ enum llama_evidence : int32_t {
     LLAMA_EVIDENCE_LATER,
     LLAMA_EVIDENCE_N_KINDS,
 
-    LLAMA_EVIDENCE_N_LENGTHS = 7, // classes of match lengths
-    LLAMA_EVIDENCE_MAX_OFF   = 4, // a copy that was left is followed so many tokens
+    LLAMA_EVIDENCE_N_LENGTHS        = 8, // classes of match lengths
+    LLAMA_EVIDENCE_N_CORPUS_LENGTHS = 5, // of those in the corpus
+    LLAMA_EVIDENCE_MAX_OFF          = 4, // a copy that was left is followed so many tokens
 
     // the text's part: nothing, length class x kind, resumed copies by distance, one that a weak match speaks for as well
     LLAMA_EVIDENCE_NO_TEXT          = 0,
@@ -33,26 +35,35 @@ enum llama_evidence : int32_t {
     LLAMA_EVIDENCE_N_CLASSES = 2 * LLAMA_EVIDENCE_N_GAPS, // the same again for rows that the text did not come to
     LLAMA_EVIDENCE_N_BEHIND  = 6,  // limits of how far one was behind in the row before
 
-    // the model's part: nothing, a row for the same two tokens, one for the same last token, the row before this one
-    LLAMA_EVIDENCE_NO_ROW   = 0,
-    LLAMA_EVIDENCE_PAIR     = 1,
-    LLAMA_EVIDENCE_TOKEN    = LLAMA_EVIDENCE_PAIR + LLAMA_EVIDENCE_N_CLASSES,
-    LLAMA_EVIDENCE_PREVIOUS = LLAMA_EVIDENCE_TOKEN + LLAMA_EVIDENCE_N_CLASSES,
-    LLAMA_EVIDENCE_N_ROW    = LLAMA_EVIDENCE_PREVIOUS + LLAMA_EVIDENCE_N_BEHIND + 1,
+    // the other part: nothing, a row for the same two tokens, one for the same last token, the row before this one, length
+    // class x kind in the corpus
+    LLAMA_EVIDENCE_NO_ROW      = 0,
+    LLAMA_EVIDENCE_PAIR        = 1,
+    LLAMA_EVIDENCE_TOKEN       = LLAMA_EVIDENCE_PAIR + LLAMA_EVIDENCE_N_CLASSES,
+    LLAMA_EVIDENCE_PREVIOUS    = LLAMA_EVIDENCE_TOKEN + LLAMA_EVIDENCE_N_CLASSES,
+    LLAMA_EVIDENCE_CORPUS      = LLAMA_EVIDENCE_PREVIOUS + LLAMA_EVIDENCE_N_BEHIND + 1,
+    LLAMA_EVIDENCE_CORPUS_PAIR = LLAMA_EVIDENCE_CORPUS + LLAMA_EVIDENCE_N_KINDS, // matches of two tokens and more
+    LLAMA_EVIDENCE_N_ROW       = LLAMA_EVIDENCE_CORPUS + LLAMA_EVIDENCE_N_CORPUS_LENGTHS * LLAMA_EVIDENCE_N_KINDS,
 
     LLAMA_EVIDENCE_N_CODES = LLAMA_EVIDENCE_N_TEXT * LLAMA_EVIDENCE_N_ROW,
+
+    LLAMA_EVIDENCE_N_RIVALS = 8, // classes of a rival's rate
 };
 
 // the text's part for a match of length >= 1, to which the kind of the continuation is added
 int32_t llama_evidence_text_part(int32_t length);
 
-// the model's part for a token of the row before, so many logits behind its best
+// the same for a match in the corpus
+int32_t llama_evidence_corpus_part(int32_t length);
+
+// the other part for a token of the row before, so many logits behind its best
 int32_t llama_evidence_previous_part(double behind);
 
-// Running rates of being right, by code.
+// Running rates of being right, by code, and what they mean for several candidates of one place.
 class llama_drafter_rates {
 public:
-    llama_drafter_rates(const double * fitted, double prior_weight, double max_trials);
+    // factors: of a candidate's odds, by its rival's class, first those of the best candidate, then those of others
+    llama_drafter_rates(const double * fitted, const double * factors, double prior_weight, double max_trials);
 
     void reset() noexcept;
 
@@ -72,6 +83,10 @@ public:
         return rates[code];
     }
 
+    // from the rates of all candidates of one place to their chances. one without a serious rival is right more often than
+    // its rate says, and one beside a better one less often
+    void compare(double * rates, int32_t n) const;
+
     size_t n_bytes() const {
         return (fitted.capacity() + rates.capacity())*sizeof(double) + judged.capacity()*sizeof(counts);
     }
@@ -84,6 +99,8 @@ private:
     std::vector<double> fitted;
     std::vector<double> rates; // apart from the counts: growing a tree reads these only, and from memory
     std::vector<counts> judged;
+
+    double factors[2][LLAMA_EVIDENCE_N_RIVALS];
 
     double prior_weight;
     double max_trials;

@@ -3,6 +3,7 @@
 #include "llama-drafter.h"
 #include "llama-drafter-evidence.h"
 #include "llama-drafter-map.h"
+#include "llama-drafter-text.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -54,7 +55,11 @@ private:
     generation old;
 };
 
+struct llama_drafter_corpus : llama_drafter_text {};
+
 struct llama_drafter_pool {
+    const llama_drafter_corpus & corpus;
+
     llama_drafter_successor_pool successors;
     llama_drafter_rates          rates;
 };

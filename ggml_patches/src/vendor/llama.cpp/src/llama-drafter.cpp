@@ -3,6 +3,7 @@
 #include "llama-drafter-core.h"
 
 #include <algorithm>
+#include <memory>
 #include <new>
 
 // nothing here throws but std::bad_alloc and std::length_error, and C cannot catch either
@@ -16,18 +17,47 @@ static int32_t forgetting(llama_drafter * drafter, const F & action) {
     }
 }
 
-llama_drafter_pool * llama_drafter_pool_init(
-                     int64_t   max_entries,
-                const double * rates,
-                     int32_t   n_rates,
-                      double   prior_weight,
-                      double   max_trials) {
-    if (rates == nullptr || n_rates != LLAMA_EVIDENCE_N_CODES) {
+llama_drafter_corpus * llama_drafter_corpus_init(const llama_token * tokens, int32_t n) {
+    if (n < 0 || (n > 0 && tokens == nullptr)) {
         return nullptr;
     }
     try {
+        std::unique_ptr<llama_drafter_corpus> corpus(new llama_drafter_corpus);
+        for (int32_t i = 0; i < n; i++) {
+            corpus->append(tokens[i]);
+        }
+        return corpus.release();
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+void llama_drafter_corpus_free(llama_drafter_corpus * corpus) {
+    delete corpus;
+}
+
+int64_t llama_drafter_corpus_n_bytes(const llama_drafter_corpus * corpus) {
+    return (int64_t) corpus->n_bytes();
+}
+
+llama_drafter_pool * llama_drafter_pool_init(
+        const llama_drafter_corpus * corpus,
+                           int64_t   max_entries,
+                      const double * rates,
+                           int32_t   n_rates,
+                      const double * factors,
+                           int32_t   n_factors,
+                            double   prior_weight,
+                            double   max_trials) {
+    if (rates == nullptr || n_rates != LLAMA_EVIDENCE_N_CODES || factors == nullptr || n_factors != 2*LLAMA_EVIDENCE_N_RIVALS) {
+        return nullptr;
+    }
+    try {
+        static const llama_drafter_corpus none;
         return new llama_drafter_pool {
-            llama_drafter_successor_pool(max_entries), llama_drafter_rates(rates, prior_weight, max_trials) };
+            corpus != nullptr ? *corpus : none,
+            llama_drafter_successor_pool(max_entries),
+            llama_drafter_rates(rates, factors, prior_weight, max_trials) };
     } catch (...) {
         return nullptr;
     }

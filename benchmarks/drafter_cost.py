@@ -17,8 +17,9 @@ from time import perf_counter
 
 import numpy as np
 
+from localspec.methods.ptd.automaton import SuffixAutomaton
 from localspec.methods.ptd.core import PtdCore, PtdPool, Top
-from localspec.methods.ptd.native import NativeCore, NativePool
+from localspec.methods.ptd.native import NativeCore, NativeCorpus, NativePool
 from localspec.tree import Tree
 
 #: logits of a row's best tokens
@@ -37,6 +38,14 @@ def likely(before: int, last: int) -> list[int]:
     """The best tokens of the row of a made-up model: few contexts are frequent, as in texts."""
     rng = random.Random(before * 31 + last)
     return [int(N_VOCAB * rng.random() ** SKEW) for _ in range(len(LOGITS))]
+
+
+def made_up_text(n: int, rng: random.Random) -> list[int]:
+    """So many tokens as the made-up model writes them."""
+    text = [0, 1]
+    while len(text) < n:
+        text += rng.choices(likely(text[-2], text[-1]), [8, 2, 1, 1])
+    return text
 
 
 def fill(cores: list[Core], pool: NativePool, n_entries: int) -> None:
@@ -114,19 +123,20 @@ def main() -> None:
     parser.add_argument("--entries", type=int, nargs="+", default=[0, 100_000, 1_000_000])
     parser.add_argument("--nodes", type=int, nargs="+", default=[8, 16])
     parser.add_argument("--text", type=int, default=2000, help="tokens of text before the first step")
+    parser.add_argument("--corpus", type=int, default=65_000, help="tokens of the corpus")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--cold", action="store_true", help="empty the caches before every call")
     args = parser.parse_args()
 
     weights = np.ones((COLD_BYTES if args.cold else 8) // 8)
     rng = random.Random(0)
-    text = [0, 1]
-    while len(text) < args.text:
-        text += rng.choices(likely(text[-2], text[-1]), [8, 2, 1, 1])
+    corpus = made_up_text(args.corpus, rng)
+    text = made_up_text(args.text, rng)
     print(f"{'entries':>9} {'held':>9} {'nodes':>5} {'Python us':>10} {'native us':>10} {'of rows us':>10}")
     for n_entries in args.entries:
-        reference = PtdPool(2 * n_entries + 10_000)
-        pool, other = NativePool(2 * n_entries + 10_000), NativePool(2 * n_entries + 10_000)
+        room = 2 * n_entries + 10_000
+        reference, known = PtdPool(room, SuffixAutomaton(corpus)), NativeCorpus(corpus)
+        pool, other = NativePool(room, known), NativePool(room, known)
         cores: list[Core] = [PtdCore(reference), NativeCore(pool), NativeCore(other)]
         fill(cores, pool, n_entries)
         for n_nodes in args.nodes:

@@ -178,9 +178,6 @@ class FakeSession:
     def __init__(self) -> None:
         self.order: list[tuple[str, str]] = []
 
-    def describe(self) -> dict[str, Any]:
-        return HEADER
-
     def clear_pool(self) -> None:
         self.order.append(("", "clear"))
 
@@ -198,7 +195,8 @@ class FakeSession:
         yield DoneEvent("length", "", Stats(n_prompt=3, n_tokens=len(tokens), n_steps=1, seconds=0.1))
 
 
-def test_methods_are_interleaved_in_a_rotating_order_and_compared() -> None:
+def test_methods_are_interleaved_in_a_rotating_order_and_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localspec.bench.run.describe", lambda session: HEADER)
     session: Any = FakeSession()
     prompts = [Prompt("1", "t", "even"), Prompt("2", "t", "odd")]
     done: list[tuple[int, int]] = []

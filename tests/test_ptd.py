@@ -81,7 +81,7 @@ def test_what_the_model_thought_of_becomes_branches_of_the_spine() -> None:
     drafter = started([1, 2, 3, 10])
     feed(drafter, [1], {0: ([1, 20, 21], [5.0, 4.8, 4.0])})  # after 10
     feed(drafter, [2, 3, 10])
-    tree = drafter.propose(16)
+    tree = drafter.propose(64)
     assert {1, 20, 21} <= set(children(tree))
 
 

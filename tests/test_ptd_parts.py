@@ -148,15 +148,36 @@ def test_every_length_and_distance_has_a_class_within_range() -> None:
     assert len(set(parts)) == len(evidence.LENGTHS)
     assert parts[0] == 1 and parts[-1] + automaton.N_KINDS == evidence.RESUMED
     assert [evidence.previous_part(x) for x in (0.0, 0.5, 99.0)] == [
-        evidence.PREVIOUS, evidence.PREVIOUS + 1, evidence.N_ROW - 1,
+        evidence.PREVIOUS, evidence.PREVIOUS + 1, evidence.CORPUS - 1,
     ]  # fmt: skip
+
+
+def test_lengths_in_the_corpus_have_classes_of_their_own() -> None:
+    parts = [evidence.corpus_part(n) for n in range(1, 40)]
+    assert parts == sorted(parts) and len(set(parts)) == len(evidence.CORPUS_LENGTHS)
+    assert parts[0] == evidence.CORPUS and parts[1] == evidence.CORPUS_PAIR
+    assert parts[-1] + automaton.N_KINDS == evidence.N_ROW
+
+
+def test_a_candidate_is_believed_by_its_rivals() -> None:
+    alone = evidence.chances([0.3])
+    beside_weak = evidence.chances([0.3, 0.03])
+    beside_strong = evidence.chances([0.3, 0.6])
+    assert alone[0] > beside_weak[0] > 0.3 > beside_strong[0], "what stands out is right more often than its rate"
+    assert beside_strong[1] > beside_strong[0]
+    assert evidence.chances([]) == [] and evidence.chances([0.0, 0.0]) == [0.0, 0.0]
+
+
+@given(st.lists(st.floats(0, 0.999), max_size=20))
+def test_chances_stay_chances(rates: list[float]) -> None:
+    assert all(0 <= p < 1 for p in evidence.chances(rates))
 
 
 def test_fitted_rates_are_chances_and_grow_with_the_match() -> None:
     rates = Rates()
     assert len(rates.p) == evidence.N_CODES and all(0 <= p < 1 for p in rates.p)
     assert rates.p[0] == 0.0
-    once = [evidence.fitted_rate(evidence.text_part(n) + automaton.ONLY_ONCE, evidence.NO_ROW) for n in (1, 2, 4, 16)]
+    once = [evidence.fitted_rate(evidence.text_part(n) + automaton.ONLY_ONCE, evidence.NO_ROW) for n in (1, 2, 4, 32)]
     assert once == sorted(once) and once[-1] > 0.9
     first = recycling.N_CLASSES // 2  # a row that no token was drawn from, whose best token leads clearly
     sure, doubtful = (evidence.fitted_rate(0, evidence.PAIR + first + kind) for kind in (0, 9))

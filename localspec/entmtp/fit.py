@@ -21,8 +21,8 @@ import numpy.typing as npt
 from localspec.entmtp.policies import ABOVE_ALL, BELOW_ALL, Ladder, Star, Tau, Value
 from localspec.entmtp.ranks import RankLog
 from localspec.entmtp.replay import Bench, Ints, PolicyReplay
-from localspec.entmtp.static_tree import StaticTree
 from localspec.errors import UsageError
+from localspec.static_tree import StaticTree
 
 #: thresholds between "always" and "never" that are tried
 GRID = 12

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from localspec.entmtp.ranks import MAX_RANK, RankLog
+from localspec.entmtp.ranks import RankLog
 from localspec.entmtp.replay import StepSeconds, TreeReplay
-from localspec.entmtp.static_tree import Path, StaticTree
 from localspec.errors import UsageError
+from localspec.static_tree import MAX_RANK, Path, StaticTree
 from localspec.tree import MAX_NODES
 
 #: children of a parent at most, as published for each way to grow

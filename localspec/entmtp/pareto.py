@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.entmtp.replay import StepSeconds, TreeReplay
-from localspec.entmtp.static_tree import StaticTree
 from localspec.errors import UsageError
+from localspec.static_tree import StaticTree
 
 #: acceptance that differs by no more than this is equal
 TOLERANCE = 1e-9

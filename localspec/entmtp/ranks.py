@@ -25,10 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.errors import UsageError
+from localspec.static_tree import MAX_RANK
 
 FORMAT, VERSION = "localspec-rank-log", 1
-#: ranks from here on are stored as this one; trees use smaller ranks only, so nothing is lost
-MAX_RANK = 127
 #: rank of a token that is not known (behind the end) or outside the vocabulary of the head
 MISSING = -1
 

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.calibrate.curve import CostCurve
-from localspec.entmtp.ranks import MAX_RANK, RankArray, RankLog
-from localspec.entmtp.static_tree import StaticTree
+from localspec.entmtp.ranks import RankArray, RankLog
 from localspec.errors import UsageError
+from localspec.static_tree import MAX_RANK, StaticTree
 
 Lengths = npt.NDArray[np.int16]
 Ints = npt.NDArray[np.int64]

@@ -14,8 +14,8 @@ import numpy as np
 
 from localspec.errors import UsageError
 from localspec.heads.spec import FloatArray, HeadSpec, IntArray
-from localspec.heads.static_tree import StaticTree
 from localspec.heads.tensors import Heads, check_d2t, check_shapes
+from localspec.static_tree import StaticTree
 
 #: the base model's input embeddings: a table [n_vocab, n_embd], or a look-up of ids [n] that returns [n, n_embd]
 Embedding = FloatArray | Callable[[IntArray], FloatArray]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from localspec.entmtp.ranks import MAX_RANK, MISSING, RankedAnswer, RankLog
+from localspec.entmtp.ranks import MISSING, RankedAnswer, RankLog
+from localspec.static_tree import MAX_RANK
 
 
 def masked(ranks: np.ndarray) -> np.ndarray:

@@ -16,8 +16,8 @@ from localspec.entmtp.fit import fit_ladder, fit_star, fit_tau, fit_value, thres
 from localspec.entmtp.policies import ABOVE_ALL, BELOW_ALL, Ladder, Tau, Value
 from localspec.entmtp.ranks import RankLog
 from localspec.entmtp.replay import Bench, replay_tree
-from localspec.entmtp.static_tree import StaticTree
 from localspec.errors import UsageError
+from localspec.static_tree import StaticTree
 from tests.entmtp.logs import random_log, real_like_log
 
 TREES = [

@@ -13,8 +13,8 @@ from localspec.calibrate.curve import CostCurve
 from localspec.entmtp.growth import accuracies, best_under_cost, grow, grow_all, grow_by_products
 from localspec.entmtp.ranks import MISSING, RankLog
 from localspec.entmtp.replay import TreeReplay, replay_tree, step_seconds
-from localspec.entmtp.static_tree import MC_SIM_7B_63, StaticTree
 from localspec.errors import UsageError
+from localspec.static_tree import MC_SIM_7B_63, StaticTree
 from tests.entmtp.logs import answer, random_log, real_like_log
 
 Node = tuple[int, ...]

@@ -14,8 +14,8 @@ from localspec.calibrate.curve import CostCurve
 from localspec.entmtp.growth import best_under_cost, grow_all
 from localspec.entmtp.pareto import TOLERANCE, Bank, BankTree, bank_by_cost, bank_by_speed, pareto_front
 from localspec.entmtp.replay import TreeReplay, step_seconds
-from localspec.entmtp.static_tree import StaticTree
 from localspec.errors import UsageError
+from localspec.static_tree import StaticTree
 from tests.entmtp.logs import real_like_log
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.entmtp.ranks import MAX_RANK, MISSING, VERSION, RankedAnswer, RankLog
+from localspec.entmtp.ranks import MISSING, VERSION, RankedAnswer, RankLog
 from localspec.errors import UsageError
+from localspec.static_tree import MAX_RANK
 from tests.entmtp.logs import answer, random_log
 
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.calibrate.curve import CostCurve
-from localspec.entmtp.ranks import MAX_RANK, RankedAnswer, RankLog
+from localspec.entmtp.ranks import RankedAnswer, RankLog
 from localspec.entmtp.replay import Bench, accepted_everywhere, accepted_per_step, replay_tree, step_seconds
-from localspec.entmtp.static_tree import MC_SIM_7B_63, StaticTree
 from localspec.errors import UsageError
+from localspec.static_tree import MAX_RANK, MC_SIM_7B_63, StaticTree
 from tests.entmtp.logs import answer, random_log, real_like_log
-from tests.entmtp.test_static_tree import ANY_PATHS, closed
+from tests.test_static_tree import ANY_PATHS, closed
 
 
 def slow_accepted(ranks: Sequence[int], tree: StaticTree) -> int:

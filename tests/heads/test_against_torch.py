@@ -12,7 +12,7 @@ from localspec.heads.convert import convert
 from localspec.heads.file import read_heads, write_heads
 from localspec.heads.prefix import PrefixLayer
 from localspec.heads.reference import ReferenceHeads
-from localspec.heads.static_tree import StaticTree
+from localspec.static_tree import StaticTree
 from tests.heads.checkpoints import KINDS, N_HEADS, V, embedding, hydra_mlp, hydra_prefix_mlp, publish
 from tests.heads.random_heads import hidden_states
 

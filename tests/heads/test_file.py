@@ -16,8 +16,8 @@ from localspec.heads import file as heads_file
 from localspec.heads.file import WEIGHT_TYPES, read_heads, read_spec, write_heads
 from localspec.heads.reference import ReferenceHeads
 from localspec.heads.spec import tensor_shapes
-from localspec.heads.static_tree import StaticTree
 from localspec.heads.tensors import Heads
+from localspec.static_tree import StaticTree
 from tests.fake_hub import write_gguf
 from tests.heads.checkpoints import H, V, embedding
 from tests.heads.random_heads import PREFIX, SPECS, heads_of, hidden_states, spec_of

@@ -10,8 +10,8 @@ import pytest
 from localspec.errors import UsageError
 from localspec.heads.prefix import MAX_ROWS, PrefixLayer
 from localspec.heads.reference import ReferenceHeads
-from localspec.heads.static_tree import StaticTree
 from localspec.heads.tensors import Heads
+from localspec.static_tree import StaticTree
 from tests.heads import naive
 from tests.heads.checkpoints import N_HEADS, H, V, embedding
 from tests.heads.random_heads import SPECS, heads_of, hidden_states, spec_of
@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(UsageError, match="2 hidden states"):
         reference.greedy(hidden_states(2), 7)
     with pytest.raises(UsageError, match="rank 101 is asked"):
-        reference.draft(G, 7, StaticTree.of([-1, 0], [0, 101]))
+        reference.draft(G, 7, StaticTree.from_paths([[101]]))
     with pytest.raises(UsageError, match="no head 4"):
         reference.logits(4, G, [[1, 2, 3, 4, 5]])
     with pytest.raises(UsageError, match="do not fit head 1"):
@@ -137,31 +137,6 @@ def test_what_does_not_fit_is_refused():
         ReferenceHeads(heads_of(spec_of(arch="hydra-mlp")), EMBED[:100])
     with pytest.raises(UsageError, match="width 32"):
         ReferenceHeads(heads_of(spec_of(arch="hydra-mlp")), lambda ids: EMBED[ids][:, :8]).greedy(G, 7)
-
-
-@pytest.mark.parametrize(
-    ("parents", "ranks", "reason"),
-    [
-        ([-1, 0], [0], "has 1 ranks"),
-        ([-1, 0], [0, -1], "node 1 has the rank -1"),
-        ([-1, 0], [1, 0], "node 0 has the rank 1"),
-        ([-1, 0, 0], [0, 2, 2], "as another child of node 0"),
-        ([-1, 2, 1], [0, 0, 0], "a parent comes before"),
-    ],
-)
-def test_static_trees_are_checked(parents, ranks, reason):
-    with pytest.raises(UsageError, match=reason):
-        StaticTree.of(parents, ranks)
-
-
-def test_paths_keep_their_ranks():
-    tree = StaticTree.from_paths([[3, 1], [0], [3]])
-    assert tree.topology.parents == (-1, 0, 0, 2)
-    assert tree.ranks == (0, 0, 3, 1)
-    assert [(level.parents, level.widths, level.above, level.greedy) for level in tree.levels] == [
-        ((0,), (4,), (0,), 0),
-        ((2,), (2,), (0,), None),
-    ]
 
 
 # --- the prefix layer ---

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.entmtp.ranks import MAX_RANK
-from localspec.entmtp.static_tree import MC_SIM_7B_63, StaticTree
 from localspec.errors import UsageError
+from localspec.static_tree import MAX_RANK, MC_SIM_7B_63, StaticTree
 
 ANY_PATHS = st.sets(st.lists(st.integers(0, 3), min_size=1, max_size=4).map(tuple), max_size=20)
 
@@ -99,3 +98,13 @@ def test_other_paths_are_refused(paths: Any, reason: str) -> None:
 def test_other_json_is_refused(data: Any) -> None:
     with pytest.raises(UsageError, match="tree"):
         StaticTree.from_dict(data)
+
+
+def test_levels_tell_what_each_head_is_asked() -> None:
+    tree = StaticTree.from_paths([[3, 1], [0], [3]])
+    assert [(level.parents, level.widths, level.above, level.greedy) for level in tree.levels] == [
+        ((0,), (4,), (0,), 0),
+        ((2,), (2,), (0,), None),
+    ]
+    assert [level.greedy for level in StaticTree.greedy(3).levels] == [0, 0, 0]
+    assert StaticTree.greedy(3).paths == ((0,), (0, 0), (0, 0, 0)) and StaticTree.greedy(0).levels == ()

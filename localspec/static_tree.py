@@ -13,11 +13,27 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any
 
-from localspec.entmtp.ranks import MAX_RANK
 from localspec.errors import UsageError
 from localspec.tree import MAX_NODES, Topology
 
+#: trees use smaller ranks than this, so that logs of ranks can keep larger ones as this one
+MAX_RANK = 127
+
 Path = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Level:
+    """The nodes of one depth that have children: what one head is asked.
+
+    `widths` is how many candidates each of them needs, `above` the place of its own parent in the level before (0 for
+    the root), `greedy` the place of the node on the path of rank 0, None when that path ended.
+    """
+
+    parents: tuple[int, ...]
+    widths: tuple[int, ...]
+    above: tuple[int, ...]
+    greedy: int | None
 
 
 @dataclass(frozen=True)
@@ -45,6 +61,11 @@ class StaticTree:
     def from_paths(cls, paths: Iterable[Sequence[int]], name: str = "") -> StaticTree:
         """The tree with these paths, in any order and notation: `[[0], [0, 0], [1]]`."""
         return cls(tuple(tuple(path) for path in paths), name)
+
+    @classmethod
+    def greedy(cls, depth: int) -> StaticTree:
+        """The chain of the most likely tokens."""
+        return cls(tuple((0,) * d for d in range(1, depth + 1)))
 
     def to_paths(self) -> list[list[int]]:
         """The paths in Medusa's notation, by depth, then in order."""
@@ -99,6 +120,26 @@ class StaticTree:
         """Number of rows that head 0, 1, .. has to be run on: nodes at that depth that have children."""
         depths = [d for d, children in zip(self.topology.depths, self.topology.children, strict=True) if children]
         return tuple(depths.count(d) for d in range(self.depth))
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """What each head is asked: one entry a depth that has children, the root's first."""
+        topology = self.topology
+        expanded: list[list[int]] = [[] for _ in range(self.depth)]
+        for node, children in enumerate(topology.children):
+            if children:
+                expanded[topology.depths[node]].append(node)
+        levels: list[Level] = []
+        place = {-1: 0}
+        greedy = {0}
+        for nodes in expanded:
+            on_path = next((at for at, node in enumerate(nodes) if node in greedy), None)
+            widths = tuple(self.widths[node] for node in nodes)
+            levels.append(Level(tuple(nodes), widths, tuple(place[topology.parents[node]] for node in nodes), on_path))
+            place = {node: at for at, node in enumerate(nodes)}
+            path = () if on_path is None else topology.children[nodes[on_path]]
+            greedy = {child for child in path if self.ranks[child] == 0}
+        return tuple(levels)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, read back by `from_dict`."""

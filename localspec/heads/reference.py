@@ -1,0 +1,196 @@
+"""Draft heads evaluated with NumPy in float32: what native kernels are held against, and the way of stock mode.
+
+The first block of a grounded head is linear in its inputs before the activation, so
+L[g; e1 .. ek] = L_g g + L_1 e1 + ... + L_k ek (papers.md 1.4). L_g g is computed once a step, every node carries the
+sums of its path for all deeper heads, and a child adds the products with its own embedding alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from localspec.errors import UsageError
+from localspec.heads.spec import FloatArray, HeadSpec, IntArray
+from localspec.heads.tensors import Heads, check_d2t, check_shapes
+from localspec.static_tree import StaticTree
+
+#: the base model's input embeddings: a table [n_vocab, n_embd], or a look-up of ids [n] that returns [n, n_embd]
+Embedding = FloatArray | Callable[[IntArray], FloatArray]
+
+
+@dataclass(frozen=True)
+class HeadDraft:
+    """A drafted tree, one entry a node: `tokens`, and `q`, a token's probability under its head (softmax over the
+    tokens that can be drafted); the root's is 1.
+
+    `top1` has the largest probability of each head along the path of most likely tokens, as far as the tree goes on
+    below it.
+    """
+
+    tokens: IntArray
+    q: FloatArray
+    top1: tuple[float, ...]
+
+
+class ReferenceHeads:
+    """Heads of one file, ready to draft. `embed` gives the base model's input embeddings.
+
+    Raises `ModelError` for tensors that do not fit the spec, and `UsageError` for a table of another shape.
+    """
+
+    def __init__(self, heads: Heads, embed: Embedding) -> None:
+        spec = heads.spec
+        tensors = {name: np.asarray(heads.tensors[name], dtype=np.float32) for name in heads.tensors}
+        check_shapes(spec, {name: tensor.shape for name, tensor in tensors.items()}, "the heads")
+        check_d2t(spec, heads.d2t, "the heads")
+        if isinstance(embed, np.ndarray) and embed.shape != (spec.n_vocab, spec.n_embd):
+            raise UsageError(
+                f"the embeddings have the shape {list(embed.shape)}, not {[spec.n_vocab, spec.n_embd]}",
+                "give the table of the base model that the heads were made for",
+            )
+        self.spec = spec
+        self._tensors = tensors
+        self._d2t = heads.d2t
+        self._embed = embed
+        if spec.grounded:
+            self._slots = [_slot(spec, tensors, slot) for slot in range(spec.n_heads + 1)]
+            biases = [tensors[f"head.{i}.blk.0.{part}.bias"] for i in range(spec.n_heads) for part in "lr"]
+            self._biases = np.concatenate(biases)
+            for head in range(spec.n_heads):  # the slots hold these weights in another order
+                for part in "lr":
+                    del tensors[f"head.{head}.blk.0.{part}.weight"]
+
+    def draft(self, g: FloatArray, root: int, tree: StaticTree) -> HeadDraft:
+        """Draft a tree below the token `root`, with one batched product a depth.
+
+        `g` is the base model's last hidden state [n_embd], after its final norm, where it predicted `root`; behind a
+        prefix layer it is that layer's output. Raises `UsageError` for inputs that do not fit the heads.
+        """
+        spec = self.spec
+        if tree.topology.depth > spec.n_heads:
+            raise UsageError(f"a tree of depth {tree.topology.depth} is too deep for {spec.n_heads} heads")
+        if not 0 <= root < spec.n_vocab:
+            raise UsageError(f"the token {root} is outside the vocabulary of {spec.n_vocab}")
+        g = _rows(g, spec.n_embd)
+        if len(g) != 1:
+            raise UsageError(f"{len(g)} hidden states are given, but a tree grows from one")
+        tokens = np.full(len(tree.ranks), root, dtype=np.int32)
+        q = np.ones(len(tree.ranks), dtype=np.float32)
+        top1: list[float] = []
+        sums = self._first_sums(g)
+        for head, level in enumerate(tree.levels):
+            if spec.grounded:
+                # the sums of the nodes above, but for the head that these have answered
+                sums = sums[list(level.above), min(head, 1) :] + self._products(head + 1, tokens[list(level.parents)])
+            logits = self._logits(head, self._first_block(sums[:, 0]) if spec.grounded else g)
+            p = _softmax(logits)
+            for at, (node, width) in enumerate(zip(level.parents, level.widths, strict=True)):
+                row = at if spec.grounded else 0
+                children = list(tree.topology.children[node])
+                best = _best(logits[row], width)[[tree.ranks[child] for child in children]]
+                tokens[children] = best if self._d2t is None else self._d2t[best]
+                q[children] = p[row, best]
+            if level.greedy is not None:
+                top1.append(float(p[level.greedy if spec.grounded else 0].max()))
+        return HeadDraft(tokens, q, tuple(top1))
+
+    def greedy(self, g: FloatArray, root: int, depth: int | None = None) -> HeadDraft:
+        """The chain of the most likely tokens, by default as deep as there are heads; see `draft`."""
+        return self.draft(g, root, StaticTree.greedy(self.spec.n_heads if depth is None else depth))
+
+    def logits(self, head: int, g: FloatArray, tokens: Sequence[Sequence[int]] | IntArray) -> FloatArray:
+        """Logits [n, n_rows] of a head for `n` paths: hidden states `g` [n, n_embd], and each path's tokens from the
+        root on, [n, head + 1]. Heads that are not grounded do not look at the tokens.
+
+        Raises `UsageError` for inputs that do not fit the heads.
+        """
+        spec = self.spec
+        if not 0 <= head < spec.n_heads:
+            raise UsageError(f"there is no head {head}: the heads are 0 to {spec.n_heads - 1}")
+        g = _rows(g, spec.n_embd)
+        if not spec.grounded:
+            return self._logits(head, g)
+        paths = np.asarray(tokens, dtype=np.int32)
+        if paths.shape != (len(g), head + 1):
+            raise UsageError(f"paths of the shape {list(paths.shape)} do not fit head {head}: [{len(g)}, {head + 1}]")
+        sums = self._first_sums(g)[:, head]
+        for depth in range(head + 1):
+            sums = sums + self._products(depth + 1, paths[:, depth])[:, head - depth]
+        return self._logits(head, self._first_block(sums))
+
+    def _first_sums(self, g: FloatArray) -> FloatArray:
+        """What hidden states [n, n_embd] and biases add to L u and R u of every head: [n, n_heads, 2, n_embd].
+
+        Heads that are not grounded have no such sums: `g` itself.
+        """
+        if not self.spec.grounded:
+            return g
+        return (g @ self._slots[0].T + self._biases).reshape(len(g), self.spec.n_heads, 2, -1)
+
+    def _products(self, slot: int, tokens: IntArray) -> FloatArray:
+        """What tokens at depth slot - 1 add to L u and R u of the heads from slot - 1 on: [n, n_later, 2, n_embd]."""
+        outside = np.flatnonzero((tokens < 0) | (tokens >= self.spec.n_vocab))
+        if len(outside):
+            raise UsageError(f"the token {tokens[outside[0]]} is outside the vocabulary of {self.spec.n_vocab}")
+        embed = self._embed
+        rows = embed[tokens] if isinstance(embed, np.ndarray) else embed(tokens)
+        rows = _rows(rows, self.spec.n_embd)
+        return (rows @ self._slots[slot].T).reshape(len(tokens), self.spec.n_heads - slot + 1, 2, -1)
+
+    def _first_block(self, sums: FloatArray) -> FloatArray:
+        """y = R u + SiLU(L u) from the sums [n, 2, n_embd]."""
+        return sums[:, 1] + silu(sums[:, 0])
+
+    def _logits(self, head: int, x: FloatArray) -> FloatArray:
+        """The blocks of a head that are left, and its vocabulary head: [n, n_embd] -> [n, n_rows]."""
+        spec, tensors = self.spec, self._tensors
+        for block in range(1 if spec.grounded else 0, spec.n_layers):
+            name = f"head.{head}.blk.{spec.stored_block(block)}.l"
+            x = x + silu(x @ tensors[f"{name}.weight"].T + tensors[f"{name}.bias"])
+        output = spec.output_name(head)
+        logits = x @ tensors[f"{output}.weight"].T
+        if spec.output_bias:
+            logits += tensors[f"{output}.bias"]
+        return logits
+
+
+def _best(logits: FloatArray, n: int) -> IntArray:
+    """The `n` largest of a row, the largest first, the lower index among equals. Raises `UsageError`."""
+    if n > len(logits):
+        raise UsageError(f"rank {n - 1} is asked of a head that knows {len(logits)} tokens")
+    least = np.partition(logits, len(logits) - n)[len(logits) - n]
+    found = np.flatnonzero(logits >= least)
+    return found[np.argsort(-logits[found], kind="stable")[:n]].astype(np.int32)
+
+
+def _slot(spec: HeadSpec, tensors: dict[str, FloatArray], slot: int) -> FloatArray:
+    """The columns of L and R, of all heads that have it, that belong to one input: [n_later * 2 * n_embd, n_embd]."""
+    n = spec.n_embd
+    columns = slice(slot * n, (slot + 1) * n)
+    later = range(max(0, slot - 1), spec.n_heads)
+    return np.concatenate([tensors[f"head.{i}.blk.0.{part}.weight"][:, columns] for i in later for part in "lr"])
+
+
+def _rows(values: FloatArray, n_embd: int) -> FloatArray:
+    """Vectors as float32 [n, n_embd]. Raises `UsageError`."""
+    rows = np.atleast_2d(np.asarray(values, dtype=np.float32))
+    if rows.ndim != 2 or rows.shape[1] != n_embd:
+        raise UsageError(f"vectors of the shape {list(np.shape(values))} do not fit heads of width {n_embd}")
+    return rows
+
+
+def silu(x: FloatArray) -> FloatArray:
+    """x / (1 + e^-x), elementwise."""
+    # e^-x may overflow to infinity, and the quotient is 0 then, as it should be
+    with np.errstate(over="ignore"):
+        y: FloatArray = x / (1 + np.exp(-x))
+    return y
+
+
+def _softmax(logits: FloatArray) -> FloatArray:
+    p: FloatArray = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    return p

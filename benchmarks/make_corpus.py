@@ -3,12 +3,14 @@
     localspec record a.log -m a.gguf -n 256 --prompts benchmarks/corpus_prompts.jsonl     # and so for other models
     python benchmarks/make_corpus.py a.log=a.gguf b.log=b.gguf -o localspec/methods/ptd/corpus.txt
 
-An answer that begins to repeat itself is cut there: small models do so without end.
+An answer that begins to repeat itself is cut there: small models do so without end. The answers are shuffled, so that a
+part of the text is like the whole.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -43,6 +45,7 @@ def main() -> None:
             for answer in AnswerLog.read(Path(log)).answers:
                 tokens = [token for token in answer.tokens if token not in model.eog]
                 answers.append(without_loops(model.text(tokens).decode("utf-8", errors="ignore")).strip())
+    random.Random(0).shuffle(answers)
     text = "\n\n".join(answer for answer in answers if answer) + "\n"
     args.output.write_text(text, encoding="utf-8")
     print(f"{len(answers)} answers, {len(text)} characters")

@@ -63,6 +63,11 @@ class ReferenceHeads:
                 for part in "lr":
                     del tensors[f"head.{head}.blk.0.{part}.weight"]
 
+    @property
+    def ids(self) -> IntArray:
+        """The token that each row of the vocabulary heads stands for, int32 [n_rows]."""
+        return np.arange(self.spec.n_vocab, dtype=np.int32) if self._d2t is None else self._d2t
+
     def draft(self, g: FloatArray, root: int, tree: StaticTree) -> HeadDraft:
         """Draft a tree below the token `root`, with one batched product a depth.
 

@@ -27,6 +27,9 @@ from localspec.tree import MAX_NODES, Tree
 BYTES_AN_ENTRY = 72
 BYTES_A_TOKEN = 200
 
+#: tokens of a corpus in Python, where they take a kilobyte and 15 microseconds each
+MAX_PYTHON_CORPUS = 16_384
+
 #: integers of a step: tokens, parents, path, written tokens, numbers of best tokens, best tokens
 _CAPACITY = MAX_NODES * (3 + TOP_K + 2) + 1
 
@@ -63,8 +66,8 @@ def _check(status: int) -> None:
 
 
 def new_corpus(tokens: Sequence[int]) -> Corpus:
-    """A corpus of these tokens, native where that is possible."""
-    return NativeCorpus(tokens) if available() else SuffixAutomaton(tokens)
+    """A corpus of these tokens, native where that is possible; in Python of their first `MAX_PYTHON_CORPUS`."""
+    return NativeCorpus(tokens) if available() else SuffixAutomaton(tokens[:MAX_PYTHON_CORPUS])
 
 
 def new_pool(max_entries: int = DEFAULT_ENTRIES, corpus: Corpus | None = None) -> Pool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,17 @@ class FakeHeads:
     def draft(self, g: np.ndarray, root: int, tree: StaticTree) -> HeadDraft:
         self.asked.append((float(g[0]), root))
         tokens = np.array([root, *range(10, 9 + tree.n_nodes)], dtype=np.int32)
-        return HeadDraft(tokens, np.array([1.0, *self.q], dtype=np.float32), ())
+        return HeadDraft(tokens, np.array([1.0, *self.q], dtype=np.float32), (0.5, 0.25, 0.125))
 
 
 class Rows:
-    """Row i has the hidden state [i]."""
+    """Row i has the hidden state [i], and a best token of probability 0.25."""
+
+    def top_k(self, i: int, k: int) -> tuple[list[int], list[float]]:
+        return [0], [math.log(0.25)]
+
+    def logsumexp(self, i: int) -> float:
+        return 0.0
 
     def hidden(self, i: int) -> np.ndarray:
         return np.array([i], dtype=np.float32)
@@ -76,3 +83,12 @@ def test_estimates_are_products_along_the_path_and_the_best_nodes_fit_the_budget
     assert drafter.propose(16, 0.2).tokens == (8, 10, 11, 12, 14, 15)
     for n in range(1, 8):
         assert len(drafter.propose(n)) == n
+
+
+def test_the_score_is_that_of_this_step() -> None:
+    drafter = HeadsDrafter(FakeHeads([0.5] * 6), TREE, scored=True)
+    drafter.start([5, 7])
+    assert drafter.score(2) == 0.0, "nothing is known yet"
+    step(drafter, (), (8,))
+    drafter.propose(16)
+    assert [drafter.score(depth) for depth in (0, 1, 3)] == pytest.approx([0.25, 0.125, 0.25 / 64])

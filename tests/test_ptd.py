@@ -12,7 +12,7 @@ from localspec.decode import Generator, Limits
 from localspec.methods.base import Method, Walk
 from localspec.methods.fixed import Fixed
 from localspec.methods.ptd import native
-from localspec.methods.ptd.core import PtdCore
+from localspec.methods.ptd.core import PtdCore, PtdPool
 from localspec.methods.ptd.drafter import PtdDrafter
 from localspec.methods.registry import make_method
 from localspec.methods.strict import StrictVerifier
@@ -178,6 +178,34 @@ def test_width_one_drafts_chains() -> None:
     assert max(map(len, started(text, width=1).propose(16).topology.children)) == 1
 
 
+@pytest.mark.parametrize("n", [1, 5, 31, 32, 33, 100])
+def test_plain_steps_are_known_when_a_draft_is_asked_for(n: int) -> None:
+    rng = random.Random(n)
+    written = [rng.randrange(9) for _ in range(n)]
+    rows = [([rng.randrange(9, 20), rng.randrange(20, 30)], [3.0, 2.5]) for _ in range(n)]
+    each, late = started([1, 2, 3]), started([1, 2, 3])
+    for token, row in zip(written, rows, strict=True):
+        root = each.propose(1)
+        each.observe(root, Rows({0: row}), Walk((), (token,)))  # type: ignore[arg-type]
+        each.propose(2)  # a draft that is not verified
+        late.observe(root, Rows({0: row}), Walk((), (token,)))  # type: ignore[arg-type]
+    for drafter in (each, late):
+        drafter.pool.rates.reset() if isinstance(drafter.pool, PtdPool) else None
+    assert set(children(each.propose(40))) == set(children(late.propose(40)))
+    late.observe(late.propose(1), Rows({0: ([5], [1.0])}), Walk((), (5,)))  # type: ignore[arg-type]
+    assert late.propose(1).tokens == (5,)
+
+
+def test_steps_that_wait_do_not_come_back_into_a_cleared_pool() -> None:
+    pool = native.new_pool()
+    drafter = started([1, 2], pool=pool)
+    drafter.observe(drafter.propose(1), Rows({0: ([7], [3.0])}), Walk((), (7,)))  # type: ignore[arg-type]
+    pool.clear()
+    drafter.start([5])
+    drafter.propose(4)
+    assert started([1, 2], pool=pool).propose(16).tokens == (2,)
+
+
 def test_a_turn_that_continues_the_text_keeps_what_is_known() -> None:
     drafter = started([1, 2, 3])
     feed(drafter, [4, 5], {0: ([5, 44], [3.0, 2.9])})
@@ -200,6 +228,7 @@ def test_pools_are_shared_on_request_and_otherwise_private() -> None:
     shared = native.new_pool()
     one, other, stranger = started([1, 2], pool=shared), started([9, 1, 2], pool=shared), started([9, 1, 2])
     feed(one, [50], {0: ([70, 71], [3.0, 2.0])})
+    one.propose(2)  # plain steps wait until then
     assert set(children(other.propose(16))) == {70, 71}
     assert children(stranger.propose(16)) == []
     shared.clear()
@@ -246,16 +275,16 @@ def test_any_text_gives_a_proper_tree_within_the_budget(
 
 def test_a_long_text_keeps_its_latest_part(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("core", "drafter"):
-        monkeypatch.setattr(f"localspec.methods.ptd.{module}.MAX_TEXT", 40)
+        monkeypatch.setattr(f"localspec.methods.ptd.{module}.MAX_TEXT", 200)
     drafter = PtdDrafter()
     if isinstance(drafter.pool, native.NativePool):
-        drafter.core = native.NativeCore(drafter.pool, max_text=40)
-    drafter.start(list(range(100, 130)) * 4)
-    for round_ in range(5):
+        drafter.core = native.NativeCore(drafter.pool, max_text=200)
+    drafter.start(list(range(100, 130)) * 8)
+    for round_ in range(9):
         feed(drafter, [200 + round_, 201 + round_, *range(100, 130)])
     feed(drafter, [100, 101, 102])
     assert children(drafter.propose(8)) == [103]
-    assert drafter.core.n_text <= 40
+    assert drafter.core.n_text <= 200
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

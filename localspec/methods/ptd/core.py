@@ -50,9 +50,12 @@ class PtdPool:
         self.successors = SuccessorPool(max_entries)
         self.rates = Rates()
         self.corpus = corpus if corpus is not None else SuffixAutomaton()
+        #: how often it was cleared
+        self.n_clears = 0
 
     def clear(self) -> None:
         """Forget everything; the corpus stays."""
+        self.n_clears += 1
         self.successors.clear()
         self.rates.reset()
 

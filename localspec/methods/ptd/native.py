@@ -111,6 +111,8 @@ class NativePool:
 
     def __init__(self, max_entries: int = DEFAULT_ENTRIES, corpus: NativeCorpus | None = None) -> None:
         self.corpus = corpus  # lives as long as this
+        #: how often it was cleared
+        self.n_clears = 0
         self._lib = lib = _library()
         rates = array("d", [fitted_rate(text, row) for text in range(N_TEXT) for row in range(N_ROW)])
         factors = array("d", rival_factors())
@@ -133,6 +135,7 @@ class NativePool:
 
     def clear(self) -> None:
         """Forget everything; the corpus stays."""
+        self.n_clears += 1
         self._lib.llama_drafter_pool_clear(self.handle)
 
 

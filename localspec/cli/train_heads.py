@@ -97,8 +97,7 @@ def train_heads(
     from localspec.train.work import DataOptions, HeadOptions
 
     check_weight_type(weight_type)
-    if output.is_dir():
-        raise UsageError(f"{output} is a directory", "name the file to write in it")
+    _check_output(output)
     texts = training_prompts(prompts or ())
     load_native()
     data_options = DataOptions("", "", tokens, max_tokens, temp, seed, parallel)
@@ -110,9 +109,20 @@ def train_heads(
         trained = _train(training, data, interrupted)
     if not trained.done:
         raise _stopped(f"after step {trained.trainer.step} of {trained.trainer.n_steps}")
-    training.export(trained, data, output, weight_type)
-    _print(trained.accuracy)
+    accuracy = trained.accuracy()
+    training.export(trained, accuracy, data, output, weight_type)
+    _print(accuracy)
     sys.stdout.write(f"{output}\n")
+
+
+def _check_output(output: Path) -> None:
+    """Refuse at once what could not be written hours later. Raises `UsageError`."""
+    if output.is_dir():
+        raise UsageError(f"{output} is a directory", "name the file to write in it")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}", "choose another place") from error
 
 
 def _make_data(training: Training, model: Model, tokens: int, interrupted: Callable[[], bool]) -> Data:

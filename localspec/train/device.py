@@ -9,6 +9,8 @@ import torch
 from localspec.errors import UsageError
 
 DEVICES = ("auto", "cpu", "cuda")
+#: types that training computes in
+KINDS = (torch.float32, torch.bfloat16)
 #: how much faster bfloat16 must be to be taken: it rounds more
 WORTH_IT = 1.2
 
@@ -27,7 +29,7 @@ def choose_kind(device: torch.device) -> torch.dtype:
     """bfloat16 where it is faster than float32 by WORTH_IT, by measurement; weights stay float32 in any case."""
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    seconds = {kind: _seconds(kind) for kind in (torch.float32, torch.bfloat16)}
+    seconds = {kind: _seconds(kind) for kind in KINDS}
     faster = seconds[torch.bfloat16] * WORTH_IT < seconds[torch.float32]
     return torch.bfloat16 if faster else torch.float32
 

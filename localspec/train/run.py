@@ -12,6 +12,7 @@ import torch
 
 from localspec.engine.base import IntArray
 from localspec.engine.model import Model
+from localspec.errors import UsageError
 from localspec.heads.file import write_heads
 from localspec.train import data as making
 from localspec.train.accuracy import Accuracy, measure
@@ -24,7 +25,7 @@ from localspec.train.module import HydraModule, hydra_spec
 from localspec.train.prompts import check_shares, digest, is_held_out
 from localspec.train.shards import Shard, ShardFolder, bytes_per_token
 from localspec.train.trainer import Progress as TrainingProgress
-from localspec.train.trainer import Trainer, read_checkpoint
+from localspec.train.trainer import Trainer, kind_of
 from localspec.train.work import DataOptions, HeadOptions, WorkFolder
 
 
@@ -119,20 +120,32 @@ class Training:
         return Data(shards, self._held_out)
 
     def train(self, data: Data, progress: TrainingProgress) -> Trained:
-        """Train to the end, or until `progress` says stop; what was learned is kept either way."""
-        options, facts = self._head_options, self.facts
+        """Train to the end, or until `progress` says stop; what was learned is kept either way.
+
+        Raises `UsageError` when there are too few data, and when other heads are being trained in the folder.
+        """
+        options = self._head_options
+        learned, held_out = (Runs(data.shards, data.held_out, want, options.n_heads) for want in (False, True))
+        if not len(learned) or not len(held_out):
+            raise UsageError("the data are too few to train and to measure with", "give more --tokens")
         self.folder.claim_heads(options)
         if self._n_threads:
             torch.set_num_threads(self._n_threads)
+        module, feeder, d2t = self._module(data)
+        trainer = Trainer(module, feeder, learned, options, self.folder.checkpoint)
+        began = perf_counter()
+        done = trainer.train(progress)
+        return Trained(trainer, feeder, d2t, held_out, done, perf_counter() - began, learned.n_positions)
+
+    def _module(self, data: Data) -> tuple[HydraModule, Feeder, IntArray]:
+        """Heads that know nothing yet, what feeds them, and the tokens that they can draft."""
+        options, facts = self._head_options, self.facts
         counts = count_tokens(data.shards, data.held_out, facts.n_vocab)
         d2t = choose_vocabulary(counts, min(options.vocab, facts.n_vocab), facts.end_tokens)
         used = np.unique(np.concatenate([shard.tokens for shard in data.shards])).astype(np.int32)
-        state = read_checkpoint(self.folder.checkpoint)
         # a training goes on in the type that it began with, so that it goes on exactly
-        kind = choose_kind(self.device) if state is None else getattr(torch, str(state["kind"]).removeprefix("torch."))
-        del state
+        kind = kind_of(self.folder.checkpoint) or choose_kind(self.device)
         feeder = Feeder(self._matrices, used, d2t, options.n_heads, self.device, kind)
-        torch.manual_seed(options.seed)
         spec = hydra_spec(
             facts.n_embd,
             facts.n_vocab,
@@ -142,23 +155,17 @@ class Training:
             base_name=facts.name,
             fingerprint=facts.fingerprint,
         )
-        module = HydraModule(spec, torch.from_numpy(feeder.output)).to(self.device)
-        runs = [Runs(data.shards, data.held_out, want, options.n_heads) for want in (False, True)]
-        trainer = Trainer(module, feeder, runs[0], options, self.folder.checkpoint)
-        began = perf_counter()
-        done = trainer.train(progress)
-        return Trained(
-            trainer, d2t, measure(module, feeder, runs[1]), done, perf_counter() - began, runs[0].n_positions
-        )
+        torch.manual_seed(options.seed)
+        return HydraModule(spec, torch.from_numpy(feeder.output)).to(self.device), feeder, d2t
 
-    def export(self, heads: Trained, data: Data, output: Path, weight_type: str) -> str:
-        """Write the heads to `output` and return the recipe that stands in the file."""
+    def export(self, heads: Trained, accuracy: Accuracy, data: Data, output: Path, weight_type: str) -> str:
+        """Write the heads to `output` and return the recipe that stands in the file, with their accuracy."""
         options, how = self._head_options, self._data_options
         recipe = (
             f"localspec train-heads: {data.n_tokens} tokens at temperature {how.temperature:g} as answers to"
             f" {len(data.held_out)} prompts, seed {how.seed}; {heads.trainer.step} of {heads.trainer.n_steps} steps of"
             f" {options.batch} positions, lr {options.lr:g}, {heads.trainer.kind_name}; held-out prompts:"
-            f" {heads.accuracy.text()}"
+            f" {accuracy.text()}"
         )
         made = heads.trainer.module.to_heads(heads.d2t)
         write_heads(output, replace(made, spec=replace(made.spec, recipe=recipe)), weight_type)
@@ -167,11 +174,17 @@ class Training:
 
 @dataclass(frozen=True)
 class Trained:
-    """Heads as far as they were trained: `done` is False when that was stopped. `n_positions` are those of an epoch."""
+    """Heads as far as they were trained: `done` is False when that was stopped. `d2t` are the tokens that they can
+    draft, `n_positions` those of an epoch."""
 
     trainer: Trainer
+    feeder: Feeder
     d2t: IntArray
-    accuracy: Accuracy
+    held_out: Runs
     done: bool
     seconds: float
     n_positions: int
+
+    def accuracy(self) -> Accuracy:
+        """Measure the heads on answers to held-out prompts."""
+        return measure(self.trainer.module, self.feeder, self.held_out)

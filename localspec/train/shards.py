@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.engine.base import FloatArray, IntArray
+from localspec.errors import UsageError
 
 HalfArray = npt.NDArray[np.float16]
 
@@ -77,7 +78,19 @@ class ShardFolder:
         return shard if shard.is_sound(self._n_embd) else None
 
     def write(self, number: int, shard: Shard) -> None:
-        """Put a shard in its place: a reader sees all of it or nothing, whenever this is interrupted."""
+        """Put a shard in its place: a reader sees all of it or nothing, whenever this is interrupted.
+
+        Raises `UsageError` when the disk does not take it.
+        """
+        try:
+            self._write(number, shard)
+        except OSError as error:
+            raise UsageError(
+                f"training data cannot be written to {self._folder}: {error.strerror}",
+                "make room on the disk; the same command goes on from there",
+            ) from error
+
+    def _write(self, number: int, shard: Shard) -> None:
         temporary = self._folder / f".shard-{number:05d}.part"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)

@@ -17,6 +17,7 @@ import torch
 
 from localspec.errors import UsageError
 from localspec.train.dataset import RUN, Runs
+from localspec.train.device import KINDS
 from localspec.train.inputs import Feeder
 from localspec.train.loss import distillation_loss
 from localspec.train.module import HydraModule
@@ -175,6 +176,17 @@ def read_checkpoint(path: Path) -> dict[str, Any] | None:
     if not isinstance(state, dict):
         raise _unusable(path)
     return state
+
+
+def kind_of(path: Path) -> torch.dtype | None:
+    """The type that the training of a checkpoint computes in; None without one. Raises `UsageError`."""
+    state = read_checkpoint(path)
+    if state is None:
+        return None
+    for kind in KINDS:
+        if state.get("kind") == str(kind):
+            return kind
+    raise _unusable(path)
 
 
 def _unusable(path: Path) -> UsageError:

@@ -47,7 +47,9 @@ class ContextParams:
 
     `n_ctx` counts the K/V cells, shared by all sequences; 0 or None means the smaller of the model's training context
     and 8192. The library rounds it up to a multiple of 256. `n_threads` None means one a physical core;
-    `n_threads_batch` None means `n_threads`. `hidden` makes `Rows.hidden` available.
+    `n_threads_batch` None means `n_threads`. `hidden` makes `Rows.hidden` available. With `shared_cells` off each
+    sequence has n_ctx / n_seq_max cells of its own, so that decoding many at once reads no cells of the others; stock
+    mode always shares.
     """
 
     n_ctx: int | None = None
@@ -60,6 +62,7 @@ class ContextParams:
     type_k: str = "f16"
     type_v: str = "f16"
     hidden: bool = False
+    shared_cells: bool = True
     mode: Mode = "auto"
 
     def validate(self) -> None:

@@ -103,7 +103,7 @@ class PatchedContext(NativeContext):
         self.lib: Any = lib
         # a verification pass wants all its rows; the default, one a prompt token, would reserve far more memory
         n_outputs_max = min(bindings.MAX_NODES, params.n_batch)
-        unified = {"kv_unified": params.n_seq_max > 1}
+        unified = {"kv_unified": params.shared_cells and params.n_seq_max > 1}
         super().__init__(model, params, n_outputs_max=n_outputs_max, **{**unified, **settings})
         reason = lib.llama_tree_unsupported(self.ctx)
         self.tree_limit_reason = reason.decode() if reason else None

@@ -1,0 +1,61 @@
+"""From batches of runs to the tensors that heads take and are held against."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from localspec.engine.base import FloatArray, IntArray
+from localspec.train.base import BaseMatrices
+from localspec.train.dataset import RUN, Batch
+from localspec.train.loss import Targets
+
+
+class Feeder:
+    """Holds the model's matrices, cut to what the data need, on `device` and in the type that is computed in.
+
+    `used` are all tokens that the data hold and `d2t` those that can be drafted, both ascending. `teacher` is the
+    output matrix over the latter.
+    """
+
+    def __init__(
+        self,
+        matrices: BaseMatrices,
+        used: IntArray,
+        d2t: IntArray,
+        n_heads: int,
+        device: torch.device,
+        kind: torch.dtype,
+    ) -> None:
+        self.n_heads = n_heads
+        self.device = device
+        self.kind = kind
+        self.output: FloatArray = matrices.output_rows(d2t)
+        self.teacher = self._tensor(self.output)
+        self._embedding = self._tensor(matrices.embeddings(used))
+        self._used = used
+        self._d2t = d2t
+
+    def _tensor(self, values: FloatArray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device, self.kind)
+
+    def labels(self, tokens: IntArray) -> Tensor:
+        """Rows of the vocabulary head of tokens, -1 for those without."""
+        at = np.minimum(np.searchsorted(self._d2t, tokens), len(self._d2t) - 1)
+        return torch.from_numpy(np.where(self._d2t[at] == tokens, at, -1)).to(self.device)
+
+    def feed(self, batch: Batch) -> tuple[Tensor, Targets]:
+        """The inputs u [n_runs * RUN, (n_heads + 1) * n_embd] of all heads, and what they should say."""
+        hidden = torch.from_numpy(batch.hidden).to(self.device, self.kind)
+        ids = torch.from_numpy(np.searchsorted(self._used, batch.tokens).clip(max=len(self._used) - 1))
+        embedded = self._embedding[ids.to(self.device)]
+        parts = [hidden[:, :RUN], *(embedded[:, i : i + RUN] for i in range(self.n_heads))]
+        u = torch.cat(parts, dim=-1).flatten(0, 1)
+        labels, valid = self.labels(batch.tokens), torch.from_numpy(batch.valid).to(self.device)
+        later = [slice(1 + i, 1 + i + RUN) for i in range(self.n_heads)]
+        return u, Targets(
+            hidden=hidden[:, 1:],
+            labels=torch.stack([labels[:, rows] for rows in later]),
+            valid=torch.stack([valid[:, rows] for rows in later]),
+        )

@@ -1,0 +1,90 @@
+"""Hydra heads as a torch module, with one trimmed vocabulary head for all (papers.md 1.3, 2.2).
+
+Head i sees u_i = [h_t; E(x_{t+1}); ..; E(x_{t+1+i})] and predicts x_{t+2+i}. Its first block is y = R u + SiLU(L u);
+further ones are y = x + SiLU(W x + b), each with weights of its own. Weights are float32; `forward` computes in the
+type of its inputs.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from localspec.heads.spec import HYDRA, FloatArray, HeadSpec, IntArray, tensor_shapes
+from localspec.heads.tensors import Heads
+
+
+class HydraModule(nn.Module):
+    """`spec` is one of `hydra_spec`; `output` are the rows of the model's own output matrix that the vocabulary head
+    starts from, float32 [n_rows, n_embd]. Random weights are drawn from torch's generator.
+    """
+
+    def __init__(self, spec: HeadSpec, output: Tensor) -> None:
+        super().__init__()
+        self.spec = spec
+        n = spec.n_embd
+        #: L and R of the first block, one above the other: one product does both
+        self.first = nn.ModuleList(nn.Linear(n * spec.n_inputs(head), 2 * n) for head in range(spec.n_heads))
+        self.later = nn.ModuleList(
+            nn.ModuleList(nn.Linear(n, n) for _ in range(spec.n_layers - 1)) for _ in range(spec.n_heads)
+        )
+        for linear in (linear for blocks in self.later for linear in blocks):
+            nn.init.zeros_(linear.weight)  # the block is the identity at first
+            nn.init.zeros_(linear.bias)
+        self.output = nn.Parameter(output.detach().clone())
+
+    def forward(self, u: Tensor) -> list[Tensor]:
+        """What each head hands to the vocabulary head, [n, n_embd] a head.
+
+        `u` [n, (n_heads + 1) * n_embd] is the hidden state and the embeddings of the tokens after it.
+        """
+        n = self.spec.n_embd
+        outputs = []
+        for first, later in zip(self.first, self.later, strict=True):
+            sums = _linear(u[:, : first.in_features], first)
+            x = sums[:, n:] + F.silu(sums[:, :n])
+            for linear in later:
+                x = x + F.silu(_linear(x, linear))
+            outputs.append(x)
+        return outputs
+
+    def to_heads(self, d2t: IntArray) -> Heads:
+        """The weights as they are stored; `d2t` names the token of each row of the vocabulary head."""
+        n = self.spec.n_embd
+        tensors = {"output.weight": _array(self.output)}
+        for head, (first, later) in enumerate(zip(self.first, self.later, strict=True)):
+            for part, rows in (("l", slice(0, n)), ("r", slice(n, 2 * n))):
+                tensors[f"head.{head}.blk.0.{part}.weight"] = _array(first.weight[rows])
+                tensors[f"head.{head}.blk.0.{part}.bias"] = _array(first.bias[rows])
+            for block, linear in enumerate(later, start=1):
+                tensors[f"head.{head}.blk.{block}.l.weight"] = _array(linear.weight)
+                tensors[f"head.{head}.blk.{block}.l.bias"] = _array(linear.bias)
+        return Heads(self.spec, {name: tensors[name] for name in tensor_shapes(self.spec)}, d2t)
+
+
+def hydra_spec(
+    n_embd: int, n_vocab: int, *, n_heads: int, n_layers: int, n_draft_vocab: int, base_name: str, fingerprint: str
+) -> HeadSpec:
+    """The spec of the heads that are trained here. Raises `UsageError` for values that make no heads."""
+    return HeadSpec(
+        arch=HYDRA,
+        n_heads=n_heads,
+        n_layers=n_layers,
+        n_embd=n_embd,
+        n_vocab=n_vocab,
+        n_draft_vocab=n_draft_vocab,
+        grounded=True,
+        tied_blocks=False,
+        shared_output=True,
+        base_name=base_name,
+        base_fingerprint=fingerprint,
+    )
+
+
+def _linear(x: Tensor, linear: nn.Linear) -> Tensor:
+    return F.linear(x, linear.weight.to(x.dtype), linear.bias.to(x.dtype))
+
+
+def _array(values: Tensor) -> FloatArray:
+    array: FloatArray = values.detach().float().cpu().numpy().copy()
+    return array

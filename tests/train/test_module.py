@@ -1,0 +1,150 @@
+"""The torch module, its loss, and the accuracy of heads, each against something simpler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec.heads.file import read_heads, write_heads
+from localspec.heads.reference import ReferenceHeads
+from localspec.train.dataset import RUN, Runs
+from tests.train.made import N_HEADS, H, Matrices, V, shard
+
+torch = pytest.importorskip("torch")
+
+D2T = np.array([1, 4, 5, 9, 10, 22, 23, 31, 39], dtype=np.int32)
+
+
+def _module(n_layers: int = 2, seed: int = 2) -> Any:
+    from localspec.train.module import HydraModule, hydra_spec
+
+    torch.manual_seed(seed)
+    spec = hydra_spec(
+        H, V, n_heads=N_HEADS, n_layers=n_layers, n_draft_vocab=len(D2T), base_name="b", fingerprint="0" * 16
+    )
+    module = HydraModule(spec, torch.from_numpy(Matrices().output[D2T]))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return module
+
+
+def _feeder(kind: Any = None) -> Any:
+    from localspec.train.inputs import Feeder
+
+    used = np.arange(V, dtype=np.int32)
+    return Feeder(Matrices(), used, D2T, N_HEADS, torch.device("cpu"), kind or torch.float32)  # type: ignore[arg-type]
+
+
+def _batch() -> Any:
+    return Runs([shard([50, 9, 2])], [False], False, N_HEADS).batch(np.arange(4))
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 3])
+def test_exported_heads_say_what_the_module_says(tmp_path, n_layers):
+    module, feeder = _module(n_layers), _feeder()
+    write_heads(tmp_path / "heads.gguf", module.to_heads(D2T), "f32")
+    heads = read_heads(tmp_path / "heads.gguf")
+    assert (heads.spec.arch, heads.spec.shared_output, heads.spec.tied_blocks) == ("hydra-mlp", True, False)
+    assert heads.d2t is not None and heads.d2t.tolist() == D2T.tolist()
+    reference = ReferenceHeads(heads, Matrices().embedding)
+    batch = _batch()
+    u, _ = feeder.feed(batch)
+    with torch.no_grad():
+        outputs = module(u)
+    at = [0, 7, 20, RUN]  # positions of the first two runs; all their tokens exist
+    for head in range(N_HEADS):
+        ours = (outputs[head][at] @ module.output.T).detach().numpy()
+        run, place = np.divmod(at, RUN)
+        tokens = np.stack([batch.tokens[run, place + i] for i in range(head + 1)], axis=1)
+        theirs = reference.logits(head, batch.hidden[run, place].astype(np.float32), tokens)
+        assert np.abs(ours - theirs).max() < 1e-4
+
+
+def _naive_loss(module: Any, batch: Any) -> tuple[Any, list[float]]:
+    """Position by position, from the definition, with torch's own gradient."""
+    matrices = Matrices()
+    teacher, embedding = torch.from_numpy(matrices.output[D2T]), torch.from_numpy(matrices.embedding)
+    total, means = torch.zeros(()), []
+    for head in range(N_HEADS):
+        losses = []
+        for run in range(len(batch.tokens)):
+            for j in range(RUN):
+                if not batch.valid[run, j + 1 + head]:
+                    continue
+                g = torch.from_numpy(batch.hidden[run].astype(np.float32))
+                tokens = batch.tokens[run]
+                u = torch.cat([g[j], *(embedding[tokens[j + i]] for i in range(head + 1))])
+                first = module.first[head]
+                sums = first.weight @ u + first.bias
+                x = sums[H:] + torch.nn.functional.silu(sums[:H])
+                for block in module.later[head]:
+                    x = x + torch.nn.functional.silu(block.weight @ x + block.bias)
+                log_q = torch.log_softmax(module.output @ x, dim=0)
+                p = torch.softmax(teacher @ g[j + 1 + head], dim=0)
+                loss = -0.7 * (p * log_q).sum()
+                row = np.flatnonzero(tokens[j + 1 + head] == D2T)
+                if len(row):
+                    loss = loss - 0.3 * log_q[row[0]]
+                losses.append(loss)
+        mean = torch.stack(losses).mean()
+        means.append(float(mean.detach()))
+        total = total + mean
+    return total, means
+
+
+@pytest.mark.parametrize("max_logits", [1, 700, 1 << 22])
+def test_the_loss_and_its_gradients_are_those_of_the_definition(monkeypatch, max_logits):
+    from localspec.train import loss as losses
+
+    monkeypatch.setattr(losses, "MAX_LOGITS", max_logits)
+    module, feeder, batch = _module(), _feeder(), _batch()
+    naive, naive_means = _naive_loss(module, batch)
+    naive.backward()
+    expected = [parameter.grad.clone() for parameter in module.parameters()]
+    module.zero_grad()
+    u, targets = feeder.feed(batch)
+    loss, means = losses.distillation_loss(module(u), module.output, feeder.teacher, targets)
+    loss.backward()
+    assert means.tolist() == pytest.approx(naive_means, rel=1e-5)
+    assert float(loss.detach()) == pytest.approx(float(naive.detach()), rel=1e-5)
+    for parameter, gradient in zip(module.parameters(), expected, strict=True):
+        assert torch.allclose(parameter.grad, gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_bfloat16_stays_near_float32():
+    from localspec.train.loss import distillation_loss
+
+    module, batch = _module(), _batch()
+    found = []
+    for kind in (torch.float32, torch.bfloat16):
+        feeder = _feeder(kind)
+        module.zero_grad()
+        u, targets = feeder.feed(batch)
+        loss, _ = distillation_loss(module(u), module.output, feeder.teacher, targets)
+        loss.backward()
+        found.append((float(loss.detach()), module.first[1].weight.grad.clone()))
+    assert found[1][0] == pytest.approx(found[0][0], rel=0.02)
+    assert (found[1][1] - found[0][1]).norm() < 0.05 * found[0][1].norm()
+
+
+def test_accuracy_counts_tokens_that_cannot_be_drafted_as_misses():
+    from localspec.train.accuracy import measure
+
+    module, feeder = _module(), _feeder()
+    runs = Runs([shard([50, 9, 2])], [False], False, N_HEADS)
+    found = measure(module, feeder, runs)
+    batch = runs.batch(np.arange(len(runs)))
+    u, _ = feeder.feed(batch)
+    outputs = module(u)
+    for head in range(N_HEADS):
+        ranked = np.argsort(-(outputs[head] @ module.output.T).detach().numpy(), axis=1)
+        valid = batch.valid[:, 1 + head : 1 + head + RUN].ravel()
+        labels = batch.tokens[:, 1 + head : 1 + head + RUN].ravel()
+        hits = (D2T[ranked] == labels[:, None])[valid]
+        assert found.top1[head] == pytest.approx(hits[:, 0].mean())
+        assert found.top4[head] == pytest.approx(hits[:, :4].any(axis=1).mean())
+    assert found.n == runs.n_positions
+    assert found.text().startswith("top-1 .")

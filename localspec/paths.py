@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import platformdirs
 
@@ -38,21 +40,29 @@ def config_dir() -> Path:
     return _dir("config")
 
 
-def atomic_write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text so that a reader sees the old content or the new one, never a part. Makes the folder."""
+@contextmanager
+def atomic_writer(path: Path) -> Iterator[BinaryIO]:
+    """A file to write whose content takes the place of `path` at the end: a reader sees the old content or the new
+    one, never a part. Makes the folder; after an exception all is as before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # the temporary file stands beside the target: os.replace is atomic within one file system only
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text with `atomic_writer`."""
+    with atomic_writer(path) as file:
+        file.write(text.encode("utf-8"))
 
 
 def atomic_write_json(path: Path, value: Any) -> None:

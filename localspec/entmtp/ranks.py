@@ -11,8 +11,6 @@ Files are `.npz` archives without pickles: arrays, and one JSON text with versio
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -25,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.errors import UsageError
+from localspec.paths import atomic_writer
 from localspec.static_tree import MAX_RANK
 
 FORMAT, VERSION = "localspec-rank-log", 1
@@ -248,22 +247,11 @@ def _split(rows: Any, arrays: list[np.ndarray]) -> tuple[RankedAnswer, ...]:
 
 
 def _write(path: Path, meta: bytes, answers: Sequence[RankedAnswer]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # the temporary file stands beside the target: a rename is atomic within one file system only
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(
-                file,
-                meta=np.frombuffer(meta, dtype=np.uint8),
-                ranks=np.concatenate([answer.ranks for answer in answers]),
-                p_base=np.concatenate([answer.p_base for answer in answers]),
-                q=np.concatenate([answer.q for answer in answers]),
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with atomic_writer(path) as file:
+        np.savez_compressed(
+            file,
+            meta=np.frombuffer(meta, dtype=np.uint8),
+            ranks=np.concatenate([answer.ranks for answer in answers]),
+            p_base=np.concatenate([answer.p_base for answer in answers]),
+            q=np.concatenate([answer.q for answer in answers]),
+        )

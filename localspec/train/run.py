@@ -157,7 +157,8 @@ class Training:
             fingerprint=facts.fingerprint,
         )
         torch.manual_seed(options.seed)
-        return HydraModule(spec, torch.from_numpy(feeder.output)).to(self.device), feeder, d2t
+        scale = feeder.scale(data.shards[0].hidden)
+        return HydraModule(spec, torch.from_numpy(feeder.output), scale).to(self.device), feeder, d2t
 
     def export(self, heads: Trained, accuracy: Accuracy, data: Data, output: Path, weight_type: str) -> str:
         """Write the heads to `output` and return the recipe that stands in the file, with their accuracy."""

@@ -9,7 +9,6 @@ Time reaches this module only as arguments; one *plain step* is the unit of all 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from localspec.calibrate.curve import CostCurve, OnlineCost

@@ -65,9 +65,11 @@ class Asking:
 
 
 class UnionDrafter:
-    """Drafts with `ptd`, and with `heads` where `judge` finds that they pay."""
+    """Drafts with `ptd`, and with `heads` where `judge` finds that they pay; without a judge always with both."""
 
-    def __init__(self, ptd: Drafter, heads: Drafter, judge: Judge, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(
+        self, ptd: Drafter, heads: Drafter, judge: Judge | None, clock: Callable[[], float] = perf_counter
+    ) -> None:
         self._ptd = ptd
         self._heads = heads
         self._judge = judge
@@ -88,6 +90,8 @@ class UnionDrafter:
         known = self._ptd.propose(max_nodes, least_p)
         if max_nodes <= 1:
             return known
+        if self._judge is None:
+            return join(known, self._heads.propose(max_nodes, least_p))
         self.n_steps += 1
         if max_nodes <= PROBE_NODES:
             self._n_probes += 1

@@ -2,8 +2,8 @@
 
     python benchmarks/heads_cost.py MODEL HEADS [--nodes 4 8 16 28 64] [--threads N] [--repeats 60] [--numpy]
 
-MODEL is a GGUF file or the name of a pulled model. Each draft follows a step of the model, whose weights have filled the
-caches by then, and all trees take turns. Prints medians, and a draft's share of a step.
+MODEL is a GGUF file or the name of a pulled model. Each draft follows a step of the model, whose weights have filled
+the caches by then, and all trees take turns. Prints medians, and a draft's share of a step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Draft heads evaluated by the patched library on the model's device (`include/llama-heads.h` of ggml_patches).
 
-A static tree is drafted in one graph, which is built when the tree is first asked for and kept. `make_heads` gives these
-heads where the library has them, and those of NumPy elsewhere.
+A static tree is drafted in one graph, which is built when the tree is first asked for and kept. `make_heads` gives
+these heads where the library has them, and those of NumPy elsewhere.
 """
 
 from __future__ import annotations
@@ -107,11 +107,12 @@ class NativeHeads:
         plan = self._known.get(id(tree)) or self._plan(tree)
         state = np.ascontiguousarray(checked_state(self.spec, g, root))
         context = self._context
+        mark = logs.n_errors()
         start = perf_counter()
         status = self._lib.llama_heads_draft(plan.handle, context.ctx, state.ctypes.data, root, *plan.addresses)
         context.native_seconds += perf_counter() - start
         if status != bindings.OK:
-            raise EngineError(f"the heads drafted nothing: the library failed with status {status}")
+            raise EngineError(f"the heads drafted nothing: {logs.reason(mark, f'status {status}')}")
         return HeadDraft(plan.tokens.copy(), plan.q.copy(), tuple(plan.top1[: plan.n_top1].tolist()))
 
     def _plan(self, tree: StaticTree) -> _Plan:

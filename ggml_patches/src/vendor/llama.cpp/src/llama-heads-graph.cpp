@@ -19,6 +19,7 @@ llama_heads_plan::llama_heads_plan(const llama_heads & heads, int32_t n_nodes, c
     }
     if (!levels.empty()) {
         build();
+        check_support();
         allocate();
     }
 }
@@ -175,15 +176,14 @@ void llama_heads_plan::allocate() {
     }
 }
 
-bool llama_heads_plan::is_supported() const {
+// a device may lack an operation, or have it for some sizes only
+void llama_heads_plan::check_support() const {
     for (int i = 0; i < ggml_graph_n_nodes(gf); ++i) {
-        if (!ggml_backend_dev_supports_op(heads.dev, ggml_graph_node(gf, i))) {
-            LLAMA_LOG_WARN("%s: %s has no operation %s for draft heads\n", __func__, ggml_backend_dev_name(heads.dev),
-                    ggml_op_name(ggml_graph_node(gf, i)->op));
-            return false;
+        ggml_tensor * node = ggml_graph_node(gf, i);
+        if (node->op != GGML_OP_CUSTOM && !ggml_backend_dev_supports_op(heads.dev, node)) {
+            throw std::runtime_error(format("%s does not have %s as it is needed", ggml_backend_dev_name(heads.dev), ggml_op_name(node->op)));
         }
     }
-    return true;
 }
 
 void llama_heads_plan::set_input(const float * hidden, llama_token root) {

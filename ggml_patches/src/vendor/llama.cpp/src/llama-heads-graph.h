@@ -23,9 +23,6 @@ struct llama_heads {
 struct llama_heads_plan {
     llama_heads_plan(const llama_heads & heads, int32_t n_nodes, const int32_t * parents, const int32_t * ranks);
 
-    // whether the device of the heads computes all of it
-    bool is_supported() const;
-
     // [g; embedding of root], or g alone for heads that are not grounded
     void set_input(const float * hidden, llama_token root);
 
@@ -55,6 +52,7 @@ private:
     ggml_tensor * build_blocks(size_t d, ggml_tensor * x);
     ggml_tensor * build_pick  (size_t d, ggml_tensor * logits);
     ggml_tensor * indices(const std::vector<int32_t> & values);
+    void check_support() const;
     void allocate();
 
     ggml_context_ptr        ctx;

@@ -94,6 +94,11 @@ static void pick_children(const llama_heads_host_level & l, const llama_heads_le
         l.tokens[child.node] = l.d2t ? l.d2t[id] : id;
         l.q     [child.node] = std::exp(logits[child.rank] - lse);
         if (child.next_row >= 0) {
+            llama_heads_prefetch(*l.model, l.tokens[child.node]);
+        }
+    }
+    for (const auto & child : row.children) {
+        if (child.next_row >= 0) {
             llama_heads_embedding(*l.model, l.tokens[child.node], row_of(dst, child.next_row));
         }
     }

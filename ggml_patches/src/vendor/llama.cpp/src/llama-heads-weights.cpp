@@ -31,6 +31,21 @@ void llama_heads_embedding(const llama_model & model, llama_token token, float *
     to_floats(table->type, row.data(), out, table->ne[0]);
 }
 
+void llama_heads_prefetch(const llama_model & model, llama_token token) {
+#if defined(__GNUC__)
+    const ggml_tensor * table = model.tok_embd;
+    if (ggml_backend_buffer_is_host(table->buffer)) {
+        const char * row = (const char *) table->data + token*table->nb[1];
+        for (size_t i = 0; i < table->nb[1]; i += 64) {
+            __builtin_prefetch(row + i);
+        }
+    }
+#else
+    GGML_UNUSED(model);
+    GGML_UNUSED(token);
+#endif
+}
+
 llama_heads_weights::llama_heads_weights(llama_heads_file & file, const llama_model & model, ggml_backend_dev_t dev, bool host_ops) {
     const auto & spec = file.spec();
 

@@ -70,3 +70,6 @@ private:
 
 // a row of the model's table of input embeddings, [n_embd]
 void llama_heads_embedding(const llama_model & model, llama_token token, float * out);
+
+// have such a row, which nobody looked at for long, come from memory
+void llama_heads_prefetch(const llama_model & model, llama_token token);

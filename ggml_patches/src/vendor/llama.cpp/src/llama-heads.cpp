@@ -25,29 +25,33 @@ static void check_model(const llama_heads_spec & spec, const llama_model & model
     }
 }
 
-// the plan of a tree that asks all heads has every operation
-static bool can_draft(const llama_heads & heads) {
-    std::vector<int32_t> parents, ranks;
-    for (int32_t i = 0; i <= heads.spec.n_heads; ++i) {
-        parents.push_back(i - 1);
-        ranks  .push_back(0);
+// a tree that asks all heads, and for as many tokens as trees ever do, can be drafted where they are
+static void check_device(const llama_heads & heads) {
+    const int32_t last = std::min(128, heads.spec.n_rows()) - 1;
+
+    std::vector<int32_t> parents = { -1 };
+    std::vector<int32_t> ranks   = {  0 };
+    for (int32_t depth = 0; depth < heads.spec.n_heads; ++depth) {
+        const int32_t parent = depth == 0 ? 0 : 2*depth - 1;
+        for (const int32_t rank : { 0, last }) {
+            parents.push_back(parent);
+            ranks  .push_back(rank);
+        }
     }
-    return llama_heads_plan(heads, (int32_t) parents.size(), parents.data(), ranks.data()).is_supported();
+    llama_heads_plan(heads, (int32_t) parents.size(), parents.data(), ranks.data());
 }
 
-// heads on a device, nullptr when it cannot hold or compute them
+// heads on a device; nullptr: it cannot hold or compute them, and they stay on the CPU
 static std::unique_ptr<llama_heads> load_on_device(llama_heads_file & file, const llama_model & model, ggml_backend_dev_t dev) {
     try {
         std::unique_ptr<llama_heads> heads(new llama_heads { model, file.spec(), dev, false, nullptr });
         heads->weights = std::make_unique<llama_heads_weights>(file, model, dev, false);
-        if (can_draft(*heads)) {
-            return heads;
-        }
+        check_device(*heads);
+        return heads;
     } catch (const std::exception & error) {
-        LLAMA_LOG_WARN("%s: %s\n", __func__, error.what());
+        LLAMA_LOG_WARN("%s: the draft heads stay on the CPU: %s\n", __func__, error.what());
+        return nullptr;
     }
-    LLAMA_LOG_WARN("%s: the draft heads stay on the CPU\n", __func__);
-    return nullptr;
 }
 
 llama_heads * llama_heads_load(const llama_model * model, const char * path, uint32_t flags) {

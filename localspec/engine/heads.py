@@ -83,6 +83,8 @@ class NativeHeads:
         self._plans: dict[tuple[tuple[int, ...], ...], _Plan] = {}
         #: the same plans by the identity of trees, which is found faster
         self._known: dict[int, _Plan] = {}
+        self._draft = self._lib.llama_heads_draft
+        self._n_vocab = self.spec.n_vocab
         self._state = np.empty(self.spec.n_embd, dtype=np.float32)
         self._state_address = self._state.ctypes.data
         self._free = weakref.finalize(self, _release, self._lib, handle, self._plans)
@@ -108,11 +110,12 @@ class NativeHeads:
         self._check_open()
         plan = self._known.get(id(tree)) or self._plan(tree)
         # after a step of the model every object of Python has left the caches: the fewer are touched, the better
-        self._state[:] = checked_state(self.spec, g, root)
+        fits = g.shape == self._state.shape and 0 <= root < self._n_vocab
+        self._state[:] = g if fits else checked_state(self.spec, g, root)
         context = self._context
         mark = logs.n_errors()
         start = perf_counter()
-        status = self._lib.llama_heads_draft(plan.handle, context.ctx, self._state_address, root, *plan.addresses)
+        status = self._draft(plan.handle, context.ctx, self._state_address, root, *plan.addresses)
         context.native_seconds += perf_counter() - start
         if status != bindings.OK:
             raise EngineError(f"the heads drafted nothing: {logs.reason(mark, f'status {status}')}")

@@ -107,6 +107,21 @@ ggml_tensor * llama_heads_weights::load(llama_heads_file & file, const std::stri
     return tensor;
 }
 
+// columns are cut out as they are where no block of weights lies across a cut and all heads have the same type, else as F32
+static ggml_type slot_type(const llama_heads_file & file) {
+    const auto &    spec = file.spec();
+    const ggml_type type = file.type(spec.block_name(0, 0, 'l') + ".weight");
+
+    for (int head = 0; head < spec.n_heads; ++head) {
+        for (const char part : { 'l', 'r' }) {
+            if (file.type(spec.block_name(head, 0, part) + ".weight") != type || spec.n_embd % ggml_blck_size(type) != 0) {
+                return GGML_TYPE_F32;
+            }
+        }
+    }
+    return type;
+}
+
 void llama_heads_weights::load_slots(llama_heads_file & file) {
     const auto &  spec = file.spec();
     const int64_t n    = spec.n_embd;
@@ -115,16 +130,7 @@ void llama_heads_weights::load_slots(llama_heads_file & file) {
         return;
     }
 
-    // columns are cut out as they are where no block of weights lies across a cut, and all heads have the same type
-    ggml_type type = file.type(spec.block_name(0, 0, 'l') + ".weight");
-    for (int head = 0; head < spec.n_heads; ++head) {
-        for (const char part : { 'l', 'r' }) {
-            const ggml_type other = file.type(spec.block_name(head, 0, part) + ".weight");
-            if (other != type || n % ggml_blck_size(other) != 0) {
-                type = GGML_TYPE_F32;
-            }
-        }
-    }
+    const ggml_type type = slot_type(file);
 
     std::vector<weight *> parts;
     for (int level = 0; level < spec.n_heads; ++level) {

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from localspec.engine.base import TreeContext
-from localspec.engine.heads import open_heads
+from localspec.engine.heads import make_heads
 from localspec.engine.model import Model
 from localspec.heads.choose import HYDRA_KIND, MEDUSA_KIND, choose_heads
 from localspec.heads.file import read_spec
@@ -60,4 +60,4 @@ class Materials:
 
     def _evaluator(self, kind: str) -> Evaluator | None:
         path = self.head_files.get(kind)
-        return None if path is None else open_heads(self._model, self._ctx, path)
+        return None if path is None else make_heads(self._model, self._ctx, path)

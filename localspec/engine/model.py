@@ -49,8 +49,8 @@ class Model:
         self.handle = handle
         self.path = path
         self._n_gpu_layers = n_gpu_layers
-        self._contexts: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._free = weakref.finalize(self, _release, handle, self._contexts)
+        self._owned: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._free = weakref.finalize(self, _release, handle, self._owned)
         self.vocab = L.llama_model_get_vocab(handle)
         self.metadata = _metadata(handle)
         self.gguf_name: str | None = self.metadata.get("general.name") or None
@@ -203,8 +203,12 @@ class Model:
             from localspec.engine.patched import new_patched_context
 
             context = new_patched_context(self, params)
-        self._contexts.add(context)
+        self.own(context)
         return context
+
+    def own(self, resource: Any) -> None:
+        """Have `resource`, which uses the native model, closed before the model is."""
+        self._owned.add(resource)
 
     @property
     def shape(self) -> memory.Shape:
@@ -237,7 +241,7 @@ class Model:
         memory.refuse_oversized(self.shape, params, params.resolve_n_ctx(self.n_ctx_train), available)
 
     def close(self) -> None:
-        """Free the model and every context made from it. Idempotent."""
+        """Free the model and everything made from it. Idempotent."""
         self._free()
 
     def __enter__(self) -> Model:
@@ -247,10 +251,10 @@ class Model:
         self.close()
 
 
-def _release(handle: Any, contexts: Iterable[Any]) -> None:
+def _release(handle: Any, owned: Iterable[Any]) -> None:
     # A context that outlives its model would read freed memory, also when the interpreter ends.
-    for context in list(contexts):
-        context.close()
+    for resource in list(owned):
+        resource.close()
     L.llama_model_free(handle)
 
 

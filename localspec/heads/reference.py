@@ -75,13 +75,8 @@ class ReferenceHeads:
         prefix layer it is that layer's output. Raises `UsageError` for inputs that do not fit the heads.
         """
         spec = self.spec
-        if tree.topology.depth > spec.n_heads:
-            raise UsageError(f"a tree of depth {tree.topology.depth} is too deep for {spec.n_heads} heads")
-        if not 0 <= root < spec.n_vocab:
-            raise UsageError(f"the token {root} is outside the vocabulary of {spec.n_vocab}")
-        g = _rows(g, spec.n_embd)
-        if len(g) != 1:
-            raise UsageError(f"{len(g)} hidden states are given, but a tree grows from one")
+        check_tree(spec, tree)
+        g = checked_state(spec, g, root)
         tokens = np.full(len(tree.ranks), root, dtype=np.int32)
         q = np.ones(len(tree.ranks), dtype=np.float32)
         top1: list[float] = []
@@ -162,10 +157,26 @@ class ReferenceHeads:
         return logits
 
 
+def check_tree(spec: HeadSpec, tree: StaticTree) -> None:
+    """Refuse a tree that the heads cannot draft. Raises `UsageError`."""
+    if tree.depth > spec.n_heads:
+        raise UsageError(f"a tree of depth {tree.depth} is too deep for {spec.n_heads} heads")
+    if (width := max(tree.widths)) > spec.n_rows:
+        raise UsageError(f"rank {width - 1} is asked of a head that knows {spec.n_rows} tokens")
+
+
+def checked_state(spec: HeadSpec, g: FloatArray, root: int) -> FloatArray:
+    """The hidden state that a tree below the token `root` grows from, float32 [1, n_embd]. Raises `UsageError`."""
+    if not 0 <= root < spec.n_vocab:
+        raise UsageError(f"the token {root} is outside the vocabulary of {spec.n_vocab}")
+    g = _rows(g, spec.n_embd)
+    if len(g) != 1:
+        raise UsageError(f"{len(g)} hidden states are given, but a tree grows from one")
+    return g
+
+
 def _best(logits: FloatArray, n: int) -> IntArray:
-    """The `n` largest of a row, the largest first, the lower index among equals. Raises `UsageError`."""
-    if n > len(logits):
-        raise UsageError(f"rank {n - 1} is asked of a head that knows {len(logits)} tokens")
+    """The `n` largest of a row, the largest first, the lower index among equals."""
     least = np.partition(logits, len(logits) - n)[len(logits) - n]
     found = np.flatnonzero(logits >= least)
     return found[np.argsort(-logits[found], kind="stable")[:n]].astype(np.int32)

@@ -51,12 +51,12 @@ class Plan:
 
         bank = bank_by_cost(self.candidates, planned).spread(N_TREES)
         chosen = {StaticTree(), *bank.trees}
-        last = bank.trees[-1].n_nodes
+        last = least = bank.trees[-1].n_nodes
         for factor in LARGER:
-            larger = [r for r in self.candidates if r.tree.n_nodes >= max(factor * last, last + 1)]
+            larger = [r for r in self.candidates if r.tree.n_nodes >= max(factor * last, least + 1)]
             if larger:
-                size = min(r.tree.n_nodes for r in larger)
-                same = (r for r in larger if r.tree.n_nodes == size)
+                least = min(r.tree.n_nodes for r in larger)
+                same = (r for r in larger if r.tree.n_nodes == least)
                 chosen.add(max(same, key=lambda r: r.tokens_per_step / planned(r.tree)).tree)
         return sorted(chosen, key=lambda tree: (tree.n_nodes, tree.paths))
 

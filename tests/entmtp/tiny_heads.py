@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ N_HEADS = 3
 
 
 def bigram_heads(model: Model, texts: Sequence[Sequence[int]]) -> Heads:
-    """Hydra heads of one block: y is the embedding of the last token, a row of the output the sum of those before it."""
+    """Hydra heads of one block: y is the embedding of the last token, and a row of the output sums those before it."""
     n = model.n_embd
     spec = HeadSpec(
         arch="hydra-mlp",
@@ -38,7 +39,7 @@ def bigram_heads(model: Model, texts: Sequence[Sequence[int]]) -> Heads:
     output = tensors["output.weight"]
     output += 0.01 * rng.standard_normal(output.shape).astype(np.float32)
     for text in texts:
-        for last, token in zip(text, text[1:], strict=False):
+        for last, token in pairwise(text):
             output[token] += embedding[last] / np.square(embedding[last]).sum()
     return Heads(spec, tensors, None)
 

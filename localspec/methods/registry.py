@@ -10,6 +10,7 @@ from localspec.errors import UsageError
 from localspec.methods.base import Drafter, Method
 from localspec.methods.fixed import Fixed
 from localspec.methods.governor import Governor
+from localspec.methods.head_methods import HEAD_NAMES, HeadKit, make_head_method
 from localspec.methods.lookahead import LookaheadDrafter
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter
@@ -31,8 +32,13 @@ MAX_TREE_NODES = 63
 
 def check_method(name: str) -> None:
     """Raise `UsageError` for a name that is no method's."""
-    if name not in METHOD_NAMES + RIVAL_NAMES:
+    if name not in METHOD_NAMES + RIVAL_NAMES + HEAD_NAMES:
         raise UsageError(f"there is no method {name!r}", f"one of {', '.join(METHOD_NAMES)}")
+
+
+def uses_heads(name: str) -> bool:
+    """Whether the method called `name` drafts with heads."""
+    return name in HEAD_NAMES
 
 
 def make_drafter(
@@ -61,18 +67,20 @@ def make_method(
     eog: frozenset[int] = frozenset(),
     pool: Pool | None = None,
     corpus: Corpus | None = None,
+    heads: HeadKit | None = None,
 ) -> Method:
     """A fresh method for one sequence.
 
     `curve` is the calibrated step cost, None when unknown. `max_nodes` is what the engine allows; at 1 every method is
     plain, and tells `limit_reason` once a generation. Without `governed` every draft is verified, up to `max_nodes`
     nodes, but never more than `MAX_TREE_NODES`. `eog` are the tokens that end a generation. `pool` outlives the texts
-    that the method drafts for, and may be shared; without one nothing does, and a new one has `corpus`. "auto" is the
-    best method known for the model, so the result's own name says which one that is.
+    that the method drafts for, and may be shared; without one nothing does, and a new one has `corpus`. `heads` is what
+    methods on heads need. "auto" is the best method known for the model, so the result's own name says which one that
+    is.
 
     Published methods have sizes of their own: they are never governed, and may take all nodes that the engine allows.
 
-    Raises `UsageError` for an unknown name.
+    Raises `UsageError` for an unknown name, and for a method on heads that has none.
     """
     check_method(name)
     if name == "plain" or max_nodes == 1:
@@ -80,6 +88,8 @@ def make_method(
         return Method("plain", PlainDrafter(), Fixed(1, note), StrictVerifier())
     if name == "auto":
         name = "ptd"
+    if name in HEAD_NAMES:
+        return make_head_method(name, heads or HeadKit(), curve, min(max_nodes, MAX_TREE_NODES), governed=governed)
     drafter = make_drafter(name, eog, pool, corpus)
     if name in ("ptd-published", "lookahead"):
         return Method(name, drafter, Fixed(max_nodes), StrictVerifier())

@@ -3,10 +3,15 @@
 Head i sees u_i = [h_t; E(x_{t+1}); ..; E(x_{t+1+i})] and predicts x_{t+2+i}. Its first block is y = R u + SiLU(L u);
 further ones are y = x + SiLU(W x + b), each with weights of its own. Weights are float32; `forward` computes in the
 type of its inputs.
+
+Inputs are brought to one size first, as embeddings may be twenty times smaller than hidden states, and these have a few
+huge elements: with one learning rate for all, the small ones would hardly be learned from. The stored heads have that
+factor in their weights.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -16,13 +21,17 @@ from localspec.heads.tensors import Heads
 
 class HydraModule(nn.Module):
     """`spec` is one of `hydra_spec`; `output` are the rows of the model's own output matrix that the vocabulary head
-    starts from, float32 [n_rows, n_embd]. Random weights are drawn from torch's generator.
+    starts from, float32 [n_rows, n_embd]. `scale` float32 [(n_heads + 1) * n_embd] is what inputs are multiplied with,
+    1 without. Random weights are drawn from torch's generator.
     """
 
-    def __init__(self, spec: HeadSpec, output: Tensor) -> None:
+    scale: Tensor
+
+    def __init__(self, spec: HeadSpec, output: Tensor, scale: Tensor | None = None) -> None:
         super().__init__()
         self.spec = spec
         n = spec.n_embd
+        self.register_buffer("scale", torch.ones((spec.n_heads + 1) * n) if scale is None else scale.detach().clone())
         #: L and R of the first block, one above the other: one product does both
         self.first = nn.ModuleList(nn.Linear(n * spec.n_inputs(head), 2 * n) for head in range(spec.n_heads))
         self.later = nn.ModuleList(
@@ -39,6 +48,7 @@ class HydraModule(nn.Module):
         `u` [n, (n_heads + 1) * n_embd] is the hidden state and the embeddings of the tokens after it.
         """
         n = self.spec.n_embd
+        u = u * self.scale.to(u.dtype)
         outputs = []
         for first, later in zip(self.first, self.later, strict=True):
             sums = _linear(u[:, : first.in_features], first)
@@ -54,7 +64,9 @@ class HydraModule(nn.Module):
         tensors = {"output.weight": _array(self.output)}
         for head, (first, later) in enumerate(zip(self.first, self.later, strict=True)):
             for part, rows in (("l", slice(0, n)), ("r", slice(n, 2 * n))):
-                tensors[f"head.{head}.blk.0.{part}.weight"] = _array(first.weight[rows])
+                tensors[f"head.{head}.blk.0.{part}.weight"] = _array(
+                    first.weight[rows] * self.scale[: first.in_features]
+                )
                 tensors[f"head.{head}.blk.0.{part}.bias"] = _array(first.bias[rows])
             for block, linear in enumerate(later, start=1):
                 tensors[f"head.{head}.blk.{block}.l.weight"] = _array(linear.weight)

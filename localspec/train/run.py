@@ -13,6 +13,7 @@ import torch
 from localspec.engine.base import IntArray
 from localspec.engine.model import Model
 from localspec.errors import UsageError
+from localspec.heads.base import base_facts
 from localspec.heads.file import write_heads
 from localspec.train import data as making
 from localspec.train.accuracy import Accuracy, measure
@@ -86,8 +87,8 @@ class Training:
         heads.check()
         check_shares(prompts)
         self.device = choose_device(device)
-        name = model.gguf_name or model.path.stem
-        self.facts = Facts(name, model.path, model.n_embd, model.n_vocab, model.fingerprint, model.eog)
+        base = base_facts(model)
+        self.facts = Facts(base.name, model.path, model.n_embd, model.n_vocab, base.fingerprint, model.eog)
         data = replace(data, fingerprint=model.fingerprint, prompts=digest(prompts))
         tokenized = making.tokenize(model, prompts)
         making.check_lengths(tokenized, data.max_tokens, model.n_ctx_train)
@@ -156,7 +157,8 @@ class Training:
             fingerprint=facts.fingerprint,
         )
         torch.manual_seed(options.seed)
-        return HydraModule(spec, torch.from_numpy(feeder.output)).to(self.device), feeder, d2t
+        scale = feeder.scale(data.shards[0].hidden)
+        return HydraModule(spec, torch.from_numpy(feeder.output), scale).to(self.device), feeder, d2t
 
     def export(self, heads: Trained, accuracy: Accuracy, data: Data, output: Path, weight_type: str) -> str:
         """Write the heads to `output` and return the recipe that stands in the file, with their accuracy."""

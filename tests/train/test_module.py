@@ -24,7 +24,8 @@ def _module(n_layers: int = 2, seed: int = 2) -> Any:
     spec = hydra_spec(
         H, V, n_heads=N_HEADS, n_layers=n_layers, n_draft_vocab=len(D2T), base_name="b", fingerprint="0" * 16
     )
-    module = HydraModule(spec, torch.from_numpy(Matrices().output[D2T]))
+    scale = torch.rand((N_HEADS + 1) * H) + 0.5
+    module = HydraModule(spec, torch.from_numpy(Matrices().output[D2T]), scale)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
@@ -63,6 +64,20 @@ def test_exported_heads_say_what_the_module_says(tmp_path, n_layers):
         assert np.abs(ours - theirs).max() < 1e-4
 
 
+def test_inputs_of_all_kinds_are_of_one_size():
+    feeder = _feeder()
+    hidden = shard([50, 9, 2]).hidden.copy()
+    hidden[:, 3] *= 100
+    hidden[:, 4] = 0
+    scale = feeder.scale(hidden)
+    scaled = hidden.astype(np.float32) * scale[:H].numpy()
+    squares = np.square(scaled).mean(axis=0)
+    assert np.allclose(np.delete(squares, 4), 1, rtol=1e-3) and squares[4] == 0
+    embedding = torch.from_numpy(Matrices().embedding) * scale[H : 2 * H]
+    assert embedding.square().mean().item() == pytest.approx(1, rel=1e-3)
+    assert torch.equal(scale[H : 2 * H], scale[-H:])
+
+
 def _naive_loss(module: Any, batch: Any) -> tuple[Any, list[float]]:
     """Position by position, from the definition, with torch's own gradient."""
     matrices = Matrices()
@@ -78,7 +93,7 @@ def _naive_loss(module: Any, batch: Any) -> tuple[Any, list[float]]:
                 tokens = batch.tokens[run]
                 u = torch.cat([g[j], *(embedding[tokens[j + i]] for i in range(head + 1))])
                 first = module.first[head]
-                sums = first.weight @ u + first.bias
+                sums = first.weight @ (u * module.scale[: len(u)]) + first.bias
                 x = sums[H:] + torch.nn.functional.silu(sums[:H])
                 for block in module.later[head]:
                     x = x + torch.nn.functional.silu(block.weight @ x + block.bias)

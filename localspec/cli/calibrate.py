@@ -21,7 +21,7 @@ EPILOG = """Examples:
 
 localspec calibrate
 
-localspec calibrate smollm2-135m-instruct --task code --heads heads.gguf --plot bank.svg
+localspec calibrate smollm2-135m-instruct --task code --plot bank.svg
 
 localspec calibrate mine.gguf --task mail --heads heads.gguf --prompts mail.jsonl
 
@@ -51,9 +51,6 @@ def calibrate(
             rich_help_panel=BANK,
         ),
     ] = None,
-    heads: Annotated[
-        Path | None, typer.Option("--heads", metavar="FILE", help="The draft heads, a GGUF.", rich_help_panel=BANK)
-    ] = None,
     prompts_file: Annotated[
         Path | None,
         typer.Option(
@@ -73,7 +70,8 @@ def calibrate(
 ) -> None:
     """Measure what a step costs on this machine, for trees of 1 to 64 nodes (at most 10 s).
 
-    With --task and --heads: make the bank of trees that EntMTP chooses from, for one kind of text (minutes).
+    With --task: make the bank of trees that EntMTP chooses from with the model's draft heads, for one kind of text
+    (minutes).
     """
     logs.set_up()
     if name is not None:
@@ -81,16 +79,14 @@ def calibrate(
             raise UsageError("the model is named twice", "give it as an argument or with --model")
         engine.model = name
     if task is None:
-        for option, value in (("--heads", heads), ("--prompts", prompts_file), ("--plot", plot_file)):
+        for option, value in (("--prompts", prompts_file), ("--plot", plot_file)):
             if value is not None:
                 raise UsageError(f"{option} goes with --task", "for example --task code")
         _curve(engine, force, as_json)
         return
-    if heads is None:
-        raise UsageError("--task needs draft heads", "give their file with --heads; `localspec train-heads` makes some")
     from localspec.cli.calibrate_bank import calibrate_bank
 
-    calibrate_bank(engine, task, heads, prompts_file, limit, max_tokens, force, as_json, plot_file)
+    calibrate_bank(engine, task, prompts_file, limit, max_tokens, force, as_json, plot_file)
 
 
 def _curve(engine: EngineOptions, force: bool, as_json: bool) -> None:

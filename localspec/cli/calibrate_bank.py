@@ -27,7 +27,6 @@ LINE_SECONDS = 30.0
 def calibrate_bank(
     engine: EngineOptions,
     task: str,
-    heads: Path,
     prompts_file: Path | None,
     limit: int | None,
     max_tokens: int,
@@ -45,22 +44,18 @@ def calibrate_bank(
     check_files(None, plot_file)
     load_native()
     with open_session(engine, "plain", hidden=True) as session:
-        calibration = _calibration(session, heads, task, prompts, max_tokens)
+        calibration = _calibration(session, task, prompts, max_tokens)
         stored = None if force else _found(calibration)
         if stored is None:
             stored = _make(calibration, force)
     _show(stored, as_json, plot_file)
 
 
-def _calibration(session: Session, path: Path, task: str, prompts: list[Prompt], max_tokens: int) -> Calibration:
-    from localspec import machine
-    from localspec.entmtp.bank_file import Names
+def _calibration(session: Session, task: str, prompts: list[Prompt], max_tokens: int) -> Calibration:
     from localspec.entmtp.in_use import HeadsInUse
     from localspec.entmtp.offline import Calibration, Options
 
-    heads = HeadsInUse.load(session, path)
-    names = Names(session.name, path.name, machine.library().build)
-    return Calibration(session, heads, names, task, prompts, Options(max_tokens))
+    return Calibration(session, HeadsInUse.of(session), task, prompts, Options(max_tokens))
 
 
 def _found(calibration: Calibration) -> StoredBank | None:
@@ -71,7 +66,7 @@ def _found(calibration: Calibration) -> StoredBank | None:
     if calibration.journal_path.exists():
         return None
     try:
-        stored = find_bank(calibration.key, calibration.names)
+        stored = find_bank(calibration.key, calibration.heads.names)
     except UsageError as error:
         note(error.message)
         return None

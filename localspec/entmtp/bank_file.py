@@ -60,7 +60,7 @@ class Names:
 
     def command(self, task: str) -> str:
         """The command that makes a bank."""
-        return f"localspec calibrate {self.model} --task {task} --heads {self.heads}"
+        return f"localspec calibrate {self.model} --task {task}"
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def read_bank(path: Path) -> StoredBank:
 
     Raises `UsageError`, which names the file and the reason.
     """
-    hint = "calibrate again: localspec calibrate MODEL --task TASK --heads FILE"
+    hint = "calibrate again: localspec calibrate MODEL --task TASK"
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

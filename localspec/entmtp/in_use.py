@@ -1,15 +1,18 @@
-"""Heads as a calibration needs them: to draft with, and to look up ranks with."""
+"""The heads of a session as a calibration needs them, and the bank that was calibrated for them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from localspec import machine
+from localspec.entmtp.bank_file import BankKey, Names, find_bank
 from localspec.errors import UsageError
 from localspec.fingerprint import file_fingerprint
+from localspec.heads.choose import HYDRA_KIND, MEDUSA_KIND
 from localspec.heads.file import read_heads
 from localspec.heads.reference import ReferenceHeads
-from localspec.heads.spec import HYDRA_PREFIX, BaseFacts, check_base
+from localspec.heads.spec import HYDRA_PREFIX
+from localspec.methods.head_methods import PolicyBank
 from localspec.methods.heads import Evaluator
 from localspec.session import Session
 from localspec.train.base import BaseMatrices
@@ -18,7 +21,7 @@ from localspec.train.base import BaseMatrices
 @dataclass(frozen=True)
 class HeadsInUse:
     """Heads that a session drafts with. `evaluator` does; `reference` are the same with NumPy, which look up ranks.
-    `fingerprint` is that of their file.
+    `fingerprint` is that of their file, `names` what people call them and what they belong to.
 
     Raises `UsageError` for heads with a prefix layer.
     """
@@ -26,6 +29,7 @@ class HeadsInUse:
     evaluator: Evaluator
     reference: ReferenceHeads
     fingerprint: str
+    names: Names
 
     def __post_init__(self) -> None:
         if self.reference.spec.arch == HYDRA_PREFIX:
@@ -35,14 +39,35 @@ class HeadsInUse:
             )
 
     @classmethod
-    def load(cls, session: Session, path: Path, evaluator: Evaluator | None = None) -> HeadsInUse:
-        """The heads in `path` for the model of `session`; without an `evaluator` they draft with NumPy.
+    def of(cls, session: Session) -> HeadsInUse:
+        """The Hydra heads of a session, or its Medusa heads if it has no others.
 
-        Raises `ModelNotFoundError` for no such file, and `ModelError` for one that is damaged, or made for another
-        model.
+        Raises `UsageError` when it has none, and `ModelError` for a damaged file.
         """
-        model = session.model
-        heads = read_heads(path)
-        check_base(heads.spec, BaseFacts(session.name, model.n_embd, model.n_vocab, model.fingerprint))
-        reference = ReferenceHeads(heads, BaseMatrices(model.path).embeddings)
-        return cls(evaluator or reference, reference, file_fingerprint(path))
+        files, kit = session.materials.head_files, session.materials.heads
+        path = files.get(HYDRA_KIND) or files.get(MEDUSA_KIND)
+        evaluator = kit.hydra or kit.medusa
+        if path is None or evaluator is None:
+            raise UsageError(
+                f"there are no draft heads for {session.name}",
+                "give some with --heads FILE, or make them: `localspec train-heads --help`",
+            )
+        reference = evaluator
+        if not isinstance(reference, ReferenceHeads):
+            reference = ReferenceHeads(read_heads(path), BaseMatrices(session.model.path).embeddings)
+        names = Names(session.name, path.name, machine.library().build)
+        return cls(evaluator, reference, file_fingerprint(path), names)
+
+    def key(self, session: Session, task: str) -> BankKey:
+        """What a bank of these heads belongs to."""
+        return BankKey(task, self.fingerprint, session.curve_key)
+
+
+def calibrated_bank(session: Session, task: str) -> PolicyBank:
+    """The trees and policies that were calibrated for the heads of a session.
+
+    Raises `UsageError` when there are none, which tells why if some were made for another set-up.
+    """
+    heads = HeadsInUse.of(session)
+    stored = find_bank(heads.key(session, task), heads.names)
+    return PolicyBank(stored.bank.trees, {name: fitted.policy for name, fitted in stored.policies.items()})

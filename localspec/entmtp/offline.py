@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.prompts import Prompt
-from localspec.entmtp.bank_file import BankKey, Names, StoredBank, now
+from localspec.entmtp.bank_file import BankKey, StoredBank, now
 from localspec.entmtp.fitting import Costs, best_policy, fit_policies, union_of
 from localspec.entmtp.growth import accuracies
 from localspec.entmtp.in_use import HeadsInUse
@@ -61,7 +61,6 @@ class Calibration:
 
     session: Session
     heads: HeadsInUse
-    names: Names
     task: str
     prompts: Sequence[Prompt]
     options: Options = field(default_factory=Options)
@@ -83,7 +82,7 @@ class Calibration:
     @property
     def key(self) -> BankKey:
         """What the bank will belong to."""
-        return BankKey(self.task, self.heads.fingerprint, self.session.curve_key)
+        return self.heads.key(self.session, self.task)
 
     @property
     def folder(self) -> Path:
@@ -126,7 +125,7 @@ class Calibration:
         report = {"prompts": self.prompts_digest, "max_tokens": max_tokens, **_report(log, plan, runs)}
         best = best_policy(policies)
         return StoredBank(
-            self.key, self.names, now(), curve, bank, draft_seconds, union_seconds, policies, best, measured, report
+            self.key, heads.names, now(), curve, bank, draft_seconds, union_seconds, policies, best, measured, report
         )
 
     def _tell(self, stage: str) -> Tell:

@@ -18,6 +18,7 @@ def plot_bank(stored: StoredBank, path: Path) -> None:
     check_plot(path)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(10.5, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
@@ -26,6 +27,7 @@ def plot_bank(stored: StoredBank, path: Path) -> None:
     _draw_speed(speed, stored)
     for axes in (acceptance, speed):
         axes.set_xlabel("Nodes of the tree, the last token included", color=INK)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend(frameon=False, loc="lower right", fontsize=9)
     title = f"Bank of trees: {stored.names.model}, {stored.key.task}"
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, color=INK)

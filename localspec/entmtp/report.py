@@ -16,7 +16,7 @@ def header_lines(stored: StoredBank) -> list[str]:
     return [
         f"{stored.names.model} with {stored.names.heads}, task {stored.key.task}: {report.get('answers')} answers, "
         f"{report.get('tokens')} tokens; {report.get('answers_measured')} answers measured",
-        f"{setup.device}, {setup.n_threads} threads, {stored.names.build}, {setup.mode}; {stored.created[:10]}",
+        f"{setup.device}, threads: {setup.n_threads}, {stored.names.build}; {stored.created[:10]}",
     ]
 
 

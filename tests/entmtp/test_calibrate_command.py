@@ -76,8 +76,6 @@ def test_heads_that_cannot_be_used_are_refused(folder: Path, heads: str, code: i
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--task", "code"], "needs draft heads"),
-        (["--heads", "h.gguf"], "--heads goes with --task"),
         (["--plot", "p.svg"], "--plot goes with --task"),
         (["--task", "cooking", "--heads", "h.gguf"], "no prompts to calibrate for 'cooking'"),
         (["--task", "code", "--heads", "h.gguf", "--plot", "p.txt"], "written as"),
@@ -86,3 +84,8 @@ def test_heads_that_cannot_be_used_are_refused(folder: Path, heads: str, code: i
 def test_options_that_do_not_fit_are_refused_before_anything_is_loaded(args: list[str], message: str) -> None:
     done = localspec("calibrate", "no-such-model", *args)
     assert done.returncode == 2 and message in done.stderr
+
+
+def test_a_model_without_heads_says_where_to_get_some(folder: Path) -> None:
+    done = localspec("calibrate", str(folder / "tiny.gguf"), "-t", "1", "-c", "512", "--task", "math")
+    assert done.returncode == 2 and "no draft heads for tiny" in done.stderr and "train-heads" in done.stderr

@@ -13,7 +13,7 @@ from localspec.bench.prompts import Prompt
 from localspec.calibrate.store import save_curve
 from localspec.engine.params import ContextParams, SamplingParams
 from localspec.entmtp import live, stages
-from localspec.entmtp.bank_file import Names, StoredBank
+from localspec.entmtp.bank_file import StoredBank
 from localspec.entmtp.in_use import HeadsInUse
 from localspec.entmtp.journal import Journal
 from localspec.entmtp.live import draft_times, expected_accepted, mean_accepted, run_tree
@@ -21,6 +21,7 @@ from localspec.entmtp.observe import observe_answers
 from localspec.entmtp.offline import Calibration, Options
 from localspec.entmtp.stages import Stopped
 from localspec.errors import UsageError
+from localspec.materials import Materials
 from localspec.replay.record import record_answer
 from localspec.session import Session
 from localspec.static_tree import StaticTree
@@ -29,7 +30,6 @@ from tests.tiny_models import write_tiny
 from tests.with_model import FLAT
 
 PROMPTS = [Prompt(f"{task}-{i}", task, f"{task} number {i}, please") for task in ("chat", "code") for i in range(3)]
-NAMES = Names("tiny", "heads.gguf", "a build")
 GREEDY = SamplingParams(temperature=0.0)
 TREES = [
     StaticTree(),
@@ -51,7 +51,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 def heads(session: Session, tmp_path_factory: pytest.TempPathFactory) -> HeadsInUse:
     texts = [record_answer(session, prompt, GREEDY, 40, "plain").tokens for prompt in PROMPTS]
     path = write_bigram_heads(tmp_path_factory.mktemp("heads") / "heads.gguf", session.model, texts)
-    return HeadsInUse.load(session, path)
+    session.materials = Materials(session.model, session.ctx, heads=[path])
+    return HeadsInUse.of(session)
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def calibration(session: Session, heads: HeadsInUse, watch: Callable[[str, float], bool] | None = None) -> Calibration:
     return Calibration(
-        session, heads, NAMES, "auto", PROMPTS, Options(max_tokens=24, n_measured=4), watch or (lambda *_: True)
+        session, heads, "auto", PROMPTS, Options(max_tokens=24, n_measured=4), watch or (lambda *_: True)
     )
 
 
@@ -166,7 +167,7 @@ def test_tasks_share_what_was_recorded(session: Session, heads: HeadsInUse, home
 
     for prompts in (PROMPTS, PROMPTS[3:]):
         with pytest.raises(Stopped):
-            Calibration(session, heads, NAMES, "code", prompts, watch=note).run()
+            Calibration(session, heads, "code", prompts, watch=note).run()
     assert seen.count(STAGES[0]) == len(PROMPTS)
 
 
@@ -209,4 +210,4 @@ def test_drafts_are_timed_tree_by_tree(heads: HeadsInUse, monkeypatch: pytest.Mo
 
 def test_what_cannot_be_calibrated_is_refused(session: Session, heads: HeadsInUse, home: Path) -> None:
     with pytest.raises(UsageError, match="no prompts"):
-        Calibration(session, heads, NAMES, "chat", [])
+        Calibration(session, heads, "chat", [])

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from localspec.engine.model import Model
+from localspec.heads.base import base_facts
 from localspec.heads.file import write_heads
 from localspec.heads.spec import HeadSpec, tensor_shapes
 from localspec.heads.tensors import Heads
@@ -29,7 +30,7 @@ def bigram_heads(model: Model, texts: Sequence[Sequence[int]]) -> Heads:
         grounded=True,
         shared_output=True,
         base_name="tiny",
-        base_fingerprint=model.fingerprint,
+        base_fingerprint=base_facts(model).fingerprint,
     )
     rng = np.random.default_rng(1)
     tensors = {name: np.zeros(shape, dtype=np.float32) for name, shape in tensor_shapes(spec).items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from localspec import machine
 from localspec.entmtp.bank_file import BankKey, Names, find_bank
@@ -14,8 +15,10 @@ from localspec.heads.reference import ReferenceHeads
 from localspec.heads.spec import HYDRA_PREFIX
 from localspec.methods.head_methods import PolicyBank
 from localspec.methods.heads import Evaluator
-from localspec.session import Session
 from localspec.train.base import BaseMatrices
+
+if TYPE_CHECKING:
+    from localspec.session import Session
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from localspec.bench.prompts import Prompt
 from localspec.calibrate.store import save_curve
 from localspec.engine.params import ContextParams, SamplingParams
 from localspec.entmtp import live, stages
-from localspec.entmtp.bank_file import StoredBank
-from localspec.entmtp.in_use import HeadsInUse
+from localspec.entmtp.bank_file import StoredBank, save_bank
+from localspec.entmtp.in_use import HeadsInUse, calibrated_bank
 from localspec.entmtp.journal import Journal
 from localspec.entmtp.live import draft_times, expected_accepted, mean_accepted, run_tree
 from localspec.entmtp.observe import observe_answers
@@ -22,6 +22,7 @@ from localspec.entmtp.offline import Calibration, Options
 from localspec.entmtp.stages import Stopped
 from localspec.errors import UsageError
 from localspec.materials import Materials
+from localspec.methods.head_methods import HeadKit, make_head_method
 from localspec.replay.record import record_answer
 from localspec.session import Session
 from localspec.static_tree import StaticTree
@@ -111,6 +112,13 @@ def test_a_bank_ascends_and_its_policies_fit_it(session: Session, heads: HeadsIn
     assert star.policy.index == len(stored.bank) - 1 and star.shares[-1] == 1
     assert stored.report["tasks"] == ["chat", "code"] and stored.report["answers_measured"] == 4
     assert stored.report["runs_with_another_text"] == 0
+
+    with pytest.raises(UsageError, match="no bank of trees for tiny and auto"):
+        calibrated_bank(session, "auto")
+    save_bank(stored)
+    bank = calibrated_bank(session, "auto")
+    assert tuple(bank.trees) == stored.bank.trees and bank.policies["value"] == stored.policies["value"].policy
+    assert make_head_method("entmtp-value", HeadKit(hydra=heads.evaluator, bank=lambda: bank), FLAT, 63)
 
 
 STAGES = ["recording answers", "looking up ranks", "timing drafts", "running trees", "fitting policies"]

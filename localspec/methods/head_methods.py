@@ -67,17 +67,12 @@ def make_head_method(
 
     Raises `UsageError` when the model lacks the heads, or the machine the bank, that it needs.
     """
-    heads = kit.medusa if name == "medusa" else kit.hydra
-    if heads is None:
-        raise UsageError(
-            f"{name} drafts with {'Medusa' if name == 'medusa' else 'Hydra'} heads, and there are none for this model",
-            "give some with --heads FILE, or make them: `localspec train-heads --help`",
-        )
+    heads = _evaluator(name, kit)
     if name in ("medusa", "hydra-static"):
         return _static(name, heads, within(MC_SIM_7B_63, kit.depth))
     if name == "heads":
         scheduler = Governor(curve, max_nodes) if governed else Fixed(max_nodes)
-        return Method(name, HeadsDrafter(heads, within(WIDE, kit.depth)), scheduler, StrictVerifier())
+        return Method(name, make_head_drafter(name, kit), scheduler, StrictVerifier())
     if kit.bank is None:
         raise UsageError(f"{name} needs a bank of trees, which this model cannot have here")
     stored = kit.bank()
@@ -88,6 +83,21 @@ def make_head_method(
     policy = stored.policies[name.removeprefix("entmtp-")]
     drafter = HeadsDrafter(heads, bank.union, scored=True)
     return Method(name, drafter, BankGovernor(curve, max_nodes, bank, policy, drafter.score), StrictVerifier())
+
+
+def make_head_drafter(name: str, kit: HeadKit) -> HeadsDrafter:
+    """What drafts the wide tree for a method of that name. Raises `UsageError` where there are no Hydra heads."""
+    return HeadsDrafter(_evaluator(name, kit), within(WIDE, kit.depth))
+
+
+def _evaluator(name: str, kit: HeadKit) -> Evaluator:
+    heads = kit.medusa if name == "medusa" else kit.hydra
+    if heads is None:
+        raise UsageError(
+            f"{name} drafts with {'Medusa' if name == 'medusa' else 'Hydra'} heads, and there are none for this model",
+            "give some with --heads FILE, or make them: `localspec train-heads --help`",
+        )
+    return heads
 
 
 def _static(name: str, heads: Evaluator, tree: StaticTree) -> Method:

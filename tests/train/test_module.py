@@ -17,15 +17,22 @@ torch = pytest.importorskip("torch")
 D2T = np.array([1, 4, 5, 9, 10, 22, 23, 31, 39], dtype=np.int32)
 
 
-def _module(n_layers: int = 2, seed: int = 2) -> Any:
-    from localspec.train.module import HydraModule, hydra_spec
+def _module(n_layers: int = 2, seed: int = 2, arch: str = "hydra-mlp") -> Any:
+    from localspec.train.module import HeadsModule, trained_spec
 
     torch.manual_seed(seed)
-    spec = hydra_spec(
-        H, V, n_heads=N_HEADS, n_layers=n_layers, n_draft_vocab=len(D2T), base_name="b", fingerprint="0" * 16
+    spec = trained_spec(
+        H,
+        V,
+        n_heads=N_HEADS,
+        n_layers=n_layers,
+        n_draft_vocab=len(D2T),
+        base_name="b",
+        fingerprint="0" * 16,
+        arch=arch,
     )
     scale = torch.rand((N_HEADS + 1) * H) + 0.5
-    module = HydraModule(spec, torch.from_numpy(Matrices().output[D2T]), scale)
+    module = HeadsModule(spec, torch.from_numpy(Matrices().output[D2T]), scale)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
@@ -43,12 +50,13 @@ def _batch() -> Any:
     return Runs([shard([50, 9, 2])], [False], False, N_HEADS).batch(np.arange(4))
 
 
+@pytest.mark.parametrize("arch", ["hydra-mlp", "medusa"])
 @pytest.mark.parametrize("n_layers", [1, 2, 3])
-def test_exported_heads_say_what_the_module_says(tmp_path, n_layers):
-    module, feeder = _module(n_layers), _feeder()
+def test_exported_heads_say_what_the_module_says(tmp_path, n_layers, arch):
+    module, feeder = _module(n_layers, arch=arch), _feeder()
     write_heads(tmp_path / "heads.gguf", module.to_heads(D2T), "f32")
     heads = read_heads(tmp_path / "heads.gguf")
-    assert (heads.spec.arch, heads.spec.shared_output, heads.spec.tied_blocks) == ("hydra-mlp", True, False)
+    assert (heads.spec.arch, heads.spec.shared_output, heads.spec.tied_blocks) == (arch, True, False)
     assert heads.d2t is not None and heads.d2t.tolist() == D2T.tolist()
     reference = ReferenceHeads(heads, Matrices().embedding)
     batch = _batch()

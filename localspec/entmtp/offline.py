@@ -155,12 +155,16 @@ def _measured(
 ) -> tuple[MeasuredTree, ...]:
     """The figures of each tree over its runs.
 
-    Its step is the plain one times the median, over the answers, of its own step in plain ones of the same answer: so
-    a busy spell of the machine, and the length of a text, touch both sides.
+    Times are those of plain decoding times the median, over the answers, of its own in those of plain decoding for the
+    same answer: so a busy spell of the machine, and the length of a text, touch both sides.
     """
     ranked = {answer.id: answer for answer in log.answers}
-    plain = {run.prompt: run.step_seconds for run in runs if run.tree == tree_id(StaticTree())}
-    unit = statistics.median(plain.values())
+    plain = {run.prompt: run for run in runs if run.tree == tree_id(StaticTree())}
+
+    def against_plain(mine: Sequence[LiveRun], figure: Callable[[LiveRun], float]) -> float:
+        unit = statistics.median(map(figure, plain.values()))
+        return unit * statistics.median(figure(run) / figure(plain[run.prompt]) for run in mine)
+
     found = []
     for tree, replayed in zip(trees, plan.of_trees(trees), strict=True):
         mine = [run for run in runs if run.tree == tree_id(tree)]
@@ -173,8 +177,8 @@ def _measured(
                 measured=mean_accepted(tokens, steps),
                 draft_seconds=drafts[tree],
                 planned_seconds=verify_seconds(tree) + drafts[tree],
-                seconds=unit * statistics.median(run.step_seconds / plain[run.prompt] for run in mine),
-                tokens_per_second=tokens / sum(run.seconds for run in mine),
+                seconds=against_plain(mine, lambda run: run.step_seconds),
+                tokens_per_second=against_plain(mine, lambda run: run.tokens / run.seconds),
             )
         )
     return tuple(found)

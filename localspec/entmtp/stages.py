@@ -1,4 +1,9 @@
-"""The stages of a calibration that take time. Each writes down what it has as it goes, and begins behind that."""
+"""The stages of a calibration that take time. Each writes down what it has as it goes, and begins behind that.
+
+Every prompt is read from its beginning. One that goes on from what an earlier prompt left in the cache is read in other
+pieces, and long pieces are summed in another order: hidden states would then differ between the stages, and with them
+what the heads draft.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +55,10 @@ def record_answers(
         before = len(found)
 
         def progress(n: int, total: int, before: int = before, size: int = len(mine)) -> None:
+            session.forget()
             tell((before + size - total + n) / len(prompts))
 
+        session.forget()
         record(
             session,
             mine,
@@ -130,6 +137,7 @@ def run_trees(
     known = {(run.prompt, run.tree) for run in runs}
     n_done, total = 0, len(trees) * len(answers)
     for i, answer in enumerate(answers):
+        session.forget()
         shift = i % len(trees)
         order = [*trees[shift:], *trees[:shift]]
         for tree in order[::-1] if i % 2 else order:

@@ -16,8 +16,7 @@ from localspec.entmtp import live, stages
 from localspec.entmtp.bank_file import StoredBank, save_bank
 from localspec.entmtp.in_use import HeadsInUse, calibrated_bank
 from localspec.entmtp.journal import Journal
-from localspec.entmtp.live import draft_times, expected_accepted, mean_accepted, run_tree
-from localspec.entmtp.observe import observe_answers
+from localspec.entmtp.live import draft_times, expected_accepted, mean_accepted, tree_id
 from localspec.entmtp.offline import Calibration, Options
 from localspec.entmtp.stages import Stopped
 from localspec.errors import UsageError
@@ -30,7 +29,9 @@ from tests.entmtp.tiny_heads import write_bigram_heads
 from tests.tiny_models import write_tiny
 from tests.with_model import FLAT
 
-PROMPTS = [Prompt(f"{task}-{i}", task, f"{task} number {i}, please") for task in ("chat", "code") for i in range(3)]
+#: their tokens are bytes: they are long enough for how much of a prompt is read at a time to matter
+BEGINNING = "A beginning that all of them share, so that one prompt could go on from what another left in the cache: "
+PROMPTS = [Prompt(f"{task}-{i}", task, f"{BEGINNING}{task} {i}") for task in ("chat", "code") for i in range(3)]
 GREEDY = SamplingParams(temperature=0.0)
 TREES = [
     StaticTree(),
@@ -83,18 +84,25 @@ def facts(stored: StoredBank) -> dict[str, Any]:
     return {**stored.to_dict(), "created": None}
 
 
+def quiet(share: float) -> None:
+    """Nobody wants to know."""
+
+
 @pytest.mark.parametrize("max_tokens", [1, 2, 9, 40])
-def test_live_runs_have_accepted_what_the_replay_says(session: Session, heads: HeadsInUse, max_tokens: int) -> None:
-    answers = [record_answer(session, prompt, GREEDY, max_tokens, "plain") for prompt in PROMPTS]
-    log = observe_answers(session.ctx, heads.reference, answers, {})
-    session.forget()
+def test_live_runs_have_accepted_what_the_replay_says(
+    session: Session, heads: HeadsInUse, home: Path, max_tokens: int
+) -> None:
+    answers = stages.record_answers(session, PROMPTS, home, max_tokens, quiet)
+    log = stages.rank_answers(session, heads.reference, answers, home / "ranks.npz", quiet)
+    with Journal(home / "journal") as journal:
+        # in another order: what an answer is must not depend on the prompt before
+        runs = stages.run_trees(session, heads.evaluator, TREES, answers[::-1], max_tokens, journal, quiet)
+    assert len(runs) == len(TREES) * len(PROMPTS) and all(run.same for run in runs)
     accepted = []
     for tree in TREES:
-        runs = [run_tree(session, heads.evaluator, tree, answer, max_tokens) for answer in answers]
-        assert all(run.same for run in runs)
-        measured = mean_accepted(sum(run.tokens for run in runs), sum(run.steps for run in runs))
-        assert measured == expected_accepted(log.answers, tree)
-        accepted.append(measured)
+        mine = [run for run in runs if run.tree == tree_id(tree)]
+        accepted.append(mean_accepted(sum(run.tokens for run in mine), sum(run.steps for run in mine)))
+        assert accepted[-1] == expected_accepted(log.answers, tree)
     assert accepted[0] == 0
     if max_tokens > 9:
         assert 0.1 < accepted[1] < accepted[2] < accepted[3]

@@ -145,6 +145,7 @@ def _make_data(training: Training, model: Model, tokens: int, interrupted: Calla
             nonlocal began, first
             if first < 0:
                 began, first = monotonic(), done
+            done = min(done, total)  # the last shard is written to its end
             rate = (done - first) / max(monotonic() - began, 1e-9)
             left = f", {_time((total - done) / rate)} left" if rate else ""
             report(f"writing text, {done:,} of {total:,} tokens, {rate:.0f} tok/s{left}", done / total)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import threading
 import weakref
@@ -18,12 +17,12 @@ from localspec.engine import bindings, logs, memory
 from localspec.engine.base import TreeContext
 from localspec.engine.params import ContextParams, available_memory, check_gpu_layers
 from localspec.errors import EngineError, LocalspecError, ModelError
+from localspec.fingerprint import file_fingerprint
 from localspec.gguf_check import check_gguf
 
 #: called with the loaded share, 0.0 to 1.0; returns False to stop loading
 LoadProgress = Callable[[float], bool]
 
-_MIB = 1 << 20
 _backend_lock = threading.Lock()
 _backend_ready = False
 
@@ -137,13 +136,7 @@ class Model:
     @cached_property
     def fingerprint(self) -> str:
         """Identity of the file's content: 16 hex digits from its size, first and last MiB."""
-        size = self.path.stat().st_size
-        digest = hashlib.sha256(str(size).encode())
-        with self.path.open("rb") as file:
-            digest.update(file.read(_MIB))
-            file.seek(max(0, size - _MIB))
-            digest.update(file.read(_MIB))
-        return digest.hexdigest()[:16]
+        return file_fingerprint(self.path)
 
     def tokenize(self, text: str, add_special: bool = False, parse_special: bool = False) -> list[int]:
         """Token ids of `text`.

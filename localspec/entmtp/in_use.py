@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec import machine
 from localspec.entmtp.bank_file import BankKey, Names, find_bank
+from localspec.entmtp.prompts import AUTO
 from localspec.errors import UsageError
 from localspec.fingerprint import file_fingerprint
 from localspec.heads.choose import HYDRA_KIND, MEDUSA_KIND
+from localspec.heads.embeddings import InputEmbeddings
 from localspec.heads.file import read_heads
 from localspec.heads.reference import ReferenceHeads
 from localspec.heads.spec import HYDRA_PREFIX
 from localspec.methods.head_methods import PolicyBank
 from localspec.methods.heads import Evaluator
-from localspec.train.base import BaseMatrices
 
 if TYPE_CHECKING:
     from localspec.session import Session
@@ -47,18 +49,13 @@ class HeadsInUse:
 
         Raises `UsageError` when it has none, and `ModelError` for a damaged file.
         """
-        files, kit = session.materials.head_files, session.materials.heads
-        path = files.get(HYDRA_KIND) or files.get(MEDUSA_KIND)
+        path, names = _file(session)
+        kit = session.materials.heads
         evaluator = kit.hydra or kit.medusa
-        if path is None or evaluator is None:
-            raise UsageError(
-                f"there are no draft heads for {session.name}",
-                "give some with --heads FILE, or make them: `localspec train-heads --help`",
-            )
+        assert evaluator is not None, "there is a file"
         reference = evaluator
         if not isinstance(reference, ReferenceHeads):
-            reference = ReferenceHeads(read_heads(path), BaseMatrices(session.model.path).embeddings)
-        names = Names(session.name, path.name, machine.library().build)
+            reference = ReferenceHeads(read_heads(path), InputEmbeddings(session.model.path))
         return cls(evaluator, reference, file_fingerprint(path), names)
 
     def key(self, session: Session, task: str) -> BankKey:
@@ -66,11 +63,29 @@ class HeadsInUse:
         return BankKey(task, self.fingerprint, session.curve_key)
 
 
-def calibrated_bank(session: Session, task: str) -> PolicyBank:
-    """The trees and policies that were calibrated for the heads of a session.
+def _file(session: Session) -> tuple[Path, Names]:
+    files = session.materials.head_files
+    path = files.get(HYDRA_KIND) or files.get(MEDUSA_KIND)
+    if path is None:
+        raise UsageError(
+            f"there are no draft heads for {session.name}",
+            "give some with --heads FILE, or make them: `localspec train-heads --help`",
+        )
+    return path, Names(session.name, path.name, machine.library().build)
 
-    Raises `UsageError` when there are none, which tells why if some were made for another set-up.
+
+def calibrated_bank(session: Session, task: str) -> PolicyBank:
+    """The trees and policies that were calibrated for the heads of a session and a task; those for `AUTO` where the
+    task has none.
+
+    Raises `UsageError` when there are neither, which tells why if some were made for another set-up.
     """
-    heads = HeadsInUse.of(session)
-    stored = find_bank(heads.key(session, task), heads.names)
+    path, names = _file(session)
+    fingerprint = file_fingerprint(path)
+    try:
+        stored = find_bank(BankKey(task, fingerprint, session.curve_key), names)
+    except UsageError:
+        if task == AUTO:
+            raise
+        return calibrated_bank(session, AUTO)
     return PolicyBank(stored.bank.trees, {name: fitted.policy for name, fitted in stored.policies.items()})

@@ -54,9 +54,13 @@ def make_drafter(
 ) -> Drafter:
     """A fresh drafter of the method called `name`, without heads; see `make_method`.
 
-    Raises `UsageError` for an unknown name.
+    Raises `UsageError` for an unknown name, and for a method that drafts with heads alone.
     """
     check_method(name)
+    if name in HEAD_NAMES:
+        raise UsageError(
+            f"{name} drafts with heads, which cannot be done here", f"one of {', '.join(RIVAL_NAMES)}, ptd"
+        )
     makers: dict[str, Callable[[], object]] = {
         "plain": PlainDrafter,
         "lookup": LookupDrafter,

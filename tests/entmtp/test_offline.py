@@ -53,7 +53,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 def heads(session: Session, tmp_path_factory: pytest.TempPathFactory) -> HeadsInUse:
     texts = [record_answer(session, prompt, GREEDY, 40, "plain").tokens for prompt in PROMPTS]
     path = write_bigram_heads(tmp_path_factory.mktemp("heads") / "heads.gguf", session.model, texts)
-    session.materials = Materials(session.model, session.ctx, heads=[path])
+    session.materials = Materials(session.model, session.ctx, head_files={"hydra": path})
     return HeadsInUse.of(session)
 
 

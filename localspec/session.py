@@ -159,6 +159,10 @@ class Session:
             self._methods[key] = made
         return self._methods[key]
 
+    def check(self, name: str) -> None:
+        """Raise `UsageError` for a method that there cannot be here, as for want of heads. Measures nothing."""
+        self._make(name, True)
+
     def _make(self, name: str, governed: bool) -> Method:
         ctx, materials = self.ctx, self.materials
         pool, corpus = (None, None) if name == "plain" else (materials.pool, materials.corpus)

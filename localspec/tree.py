@@ -218,6 +218,15 @@ class Tree:
         tokens, p = self.tokens, self.p
         return Tree(self.topology.prune(keep), tuple([tokens[i] for i in keep]), tuple([p[i] for i in keep]))
 
+    def likeliest(self, n: int, least_p: float = 0.0) -> Tree:
+        """The sub-tree of the `n` nodes with the largest p, those of less than `least_p` left out; the first of equals,
+        the root always."""
+        if n >= len(self) and least_p <= 0:
+            return self
+        # parents come first and are never less likely, so a stable sort keeps them before their children
+        order = sorted(range(len(self)), key=self.p.__getitem__, reverse=True)[:n]
+        return self.prune(sorted(node for node in order if self.p[node] >= least_p or node == 0))
+
 
 class TreeBuilder:
     """Grows a tree node by node; a token that its parent already has as a child is merged, not repeated."""

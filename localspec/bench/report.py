@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from localspec.bench import tree_report
 from localspec.bench.run import PLAIN, BenchResult, Run
 from localspec.events import Stats
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 LEGEND = (
-    "tok/s and x plain are medians over prompts, without prompt reading; bound: x plain of the best fixed tree size, "
-    "from replay and cost curve; nodes: verified a step; native: share of the time inside llama.cpp; py ms: all other "
+    "tok/s and x plain are medians over prompts, without prompt reading; bound: x plain of the best fixed tree size (of "
+    "heads: the best static tree, drafting included), from replay and cost curve; nodes: verified a step; native: share of the time inside llama.cpp; py ms: all other "
     "time of a step; same: prompts whose tokens are those of plain."
 )
 
@@ -116,11 +117,15 @@ def _speeds(runs: Iterable[Run]) -> dict[str, float]:
 
 def to_dict(result: BenchResult) -> dict[str, Any]:
     """The whole bench as JSON data."""
+    picking = tree_report.picking(result.runs)
     return {
         "format": "localspec-bench",
         "version": 1,
         "header": result.header,
         "summary": [asdict(row) for row in summarise(result.runs)],
+        "trees": [asdict(row) for row in tree_report.tree_rows(result.runs)],
+        "asking": [asdict(row) for row in tree_report.asking_rows(result.runs)],
+        "picking": None if picking is None else asdict(picking),
         "bounds": [{"method": m, "task": t, **asdict(bound)} for (m, t), bound in result.bounds.items()],
         "runs": [run.to_dict() for run in result.runs],
     }
@@ -179,10 +184,16 @@ def print_report(console: Console, result: BenchResult) -> None:
         if row.acceptance and row.task in (ALL, rows[-1].task):
             rates = " ".join(f"{rate:.0%}" for rate in row.acceptance[:16])
             say(f"\n{row.method}: accepted by depth {rates}")
+    trees = tree_report.tree_rows(result.runs)
+    if trees:
+        console.print()
+        console.print(tree_report.tree_table(trees))
+    for line in tree_report.footnotes(result.runs):
+        say(f"\n{line}")
     speeds = [row.prompt_tokens_per_second for row in rows if row.prompt_tokens_per_second]
     if speeds:
         say(f"\nPrompts were read at {statistics.median(speeds):.0f} tok/s.")
-    say(LEGEND, style="dim")
+    say(f"{LEGEND} {tree_report.LEGEND}" if trees else LEGEND, style="dim")
 
 
 def _cells(row: Row) -> list[str]:

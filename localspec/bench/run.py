@@ -6,22 +6,32 @@ methods run one after the other, plain among them, in an order that rotates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from localspec.bench.bound import Bound, bounds
+from localspec.bench.head_bound import head_bounds
 from localspec.bench.prompts import Prompt
+from localspec.bench.usage import Usage, usage_of
 from localspec.decode import Limits
 from localspec.describe import describe
 from localspec.engine.params import SamplingParams
+from localspec.entmtp.prompts import bank_task
+from localspec.errors import EngineError
 from localspec.events import DoneEvent, Stats, StepEvent
 from localspec.methods.base import Method
 from localspec.methods.fixed import Fixed
+from localspec.methods.head_methods import BASELINES
+from localspec.methods.registry import UNION, check_method
+from localspec.replay.log import LoggedAnswer
 from localspec.replay.record import record_answer
 from localspec.session import Session
 
 PLAIN = "plain"
+#: short names for several methods
+GROUPS = {"entmtp": BASELINES}
 WARM_UP_TOKENS = 16
 #: called with runs done and runs in all
 Progress = Callable[[int, int], None]
@@ -29,7 +39,8 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One generation. `same` tells whether its tokens equal those of plain for the same prompt and repeat."""
+    """One generation. `same` tells whether its tokens equal those of plain for the same prompt and repeat. `usage` is
+    what became of trees and heads, for methods that have some."""
 
     prompt_id: str
     task: str
@@ -38,6 +49,7 @@ class Run:
     reason: str
     same: bool
     stats: Stats
+    usage: Usage | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -54,13 +66,51 @@ class BenchResult:
     bounds: dict[tuple[str, str], Bound] = field(default_factory=dict)
 
 
-def check_methods(methods: Sequence[str]) -> list[str]:
-    """`methods` with plain in front, each once. Raises `UsageError` for an unknown one."""
-    from localspec.methods.registry import check_method
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    tokens: list[int]
+    done: DoneEvent
+    usage: Usage | None
 
-    for method in methods:
-        check_method(method)
-    return list(dict.fromkeys([PLAIN, *methods]))
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """How all runs of a bench are made."""
+
+    session: Session
+    sampling: SamplingParams
+    limits: Limits
+    nodes: int | None
+
+    def method(self, name: str) -> Method:
+        """The method, made to verify the best tree of `nodes` nodes at every step if there is such a number."""
+        if self.nodes is None or name == PLAIN:
+            return self.session.method(name)
+        method = self.session.method(name, governed=False)
+        return replace(method, scheduler=Fixed(self.nodes), scout=None, trees=None)
+
+    def run(self, prompt: Sequence[int], method: Method, max_tokens: int | None = None) -> _Outcome:
+        """One generation of at most `max_tokens` tokens (None: what all runs may have)."""
+        limits = self.limits if max_tokens is None else replace(self.limits, max_tokens=max_tokens)
+        steps: list[StepEvent] = []
+        done: DoneEvent | None = None
+        for event in self.session.generate(prompt, self.sampling, limits, method):
+            if isinstance(event, StepEvent):
+                steps.append(event)
+            elif isinstance(event, DoneEvent):
+                done = event
+        if done is None:
+            raise EngineError("a generation ended without its DoneEvent")
+        return _Outcome([token for step in steps for token in step.tokens], done, usage_of(method, steps))
+
+
+def check_methods(methods: Sequence[str]) -> list[str]:
+    """`methods` with plain in front, each once, and those of a group in its place. Raises `UsageError` for an unknown
+    one."""
+    names = [name for given in methods for name in GROUPS.get(given, (given,))]
+    for name in names:
+        check_method(name)
+    return list(dict.fromkeys([PLAIN, *names]))
 
 
 def bench(
@@ -77,71 +127,101 @@ def bench(
 ) -> BenchResult:
     """Run every prompt with plain and with each of `methods`. The prompt's own time is kept apart in the stats.
 
-    Drafters know nothing of earlier answers, as in a new chat. With `nodes` every step verifies the best tree of so
-    many nodes, whether that pays or not: so methods compare at equal sizes. `with_bounds` answers every prompt once
-    more, to record what the bounds are computed from.
+    Drafters know nothing of earlier answers, as in a new chat; trees are of the bank for the prompt's task. With
+    `nodes` every step verifies the best tree of so many nodes, whether that pays or not: so methods compare at equal
+    sizes. `with_bounds` answers every prompt once more, to record what the bounds are computed from.
 
-    Raises what `Session.generate` raises.
+    Raises what `Session.generate` raises, and `UsageError` before anything runs for a method that lacks its heads or
+    its bank.
     """
     methods = check_methods(methods)
-    limits = Limits(max_tokens=max_tokens, stops=session.template.stops)
-    result = BenchResult(
-        {
-            **describe(session),
-            "methods": methods,
-            "max_tokens": max_tokens,
-            "repeats": repeats,
-            "nodes": nodes,
-            "prompts": len(prompts),
-            "temperature": sampling.temperature,
-            "seed": sampling.seed,
-        }
-    )
+    _check(session, prompts, methods)
+    header = {
+        "methods": methods,
+        "max_tokens": max_tokens,
+        "repeats": repeats,
+        "nodes": nodes,
+        "prompts": len(prompts),
+        "temperature": sampling.temperature,
+        "seed": sampling.seed,
+    }
+    result = BenchResult({**describe(session), **header})
+    setting = _Setting(session, sampling, Limits(max_tokens=max_tokens, stops=session.template.stops), nodes)
     tokens = [session.chat_prompt([{"role": "user", "content": prompt.text}]) for prompt in prompts]
-    for method in methods:
-        _generate(session, tokens[0], sampling, Limits(max_tokens=min(max_tokens, WARM_UP_TOKENS)), method)
+    _warm_up(setting, prompts, tokens, methods)
     total = len(prompts) * (repeats * len(methods) + with_bounds)
+    tell = progress or (lambda n_done, total: None)
     for repeat in range(repeats):
         for i, prompt in enumerate(prompts):
-            turn, shift = divmod(i + repeat, len(methods))
-            order = methods[shift:] + methods[:shift]
-            if turn % 2:  # so that a method does not always follow the same other one
-                order.reverse()
-            outcomes = {}
-            for method in order:
+            outcomes: dict[str, _Outcome] = {}
+            for name in _order(methods, i, repeat):
                 session.clear_pool()
-                chosen = method if nodes is None or method == PLAIN else _fixed(session.method(method), nodes)
-                outcomes[method] = _generate(session, tokens[i], sampling, limits, chosen)
-                if progress is not None:
-                    progress(len(result.runs) + len(outcomes), total)
-            for method in methods:
-                text, done = outcomes[method]
-                same = text == outcomes[PLAIN][0]
-                result.runs.append(Run(prompt.id, prompt.task, method, repeat, done.reason, same, done.stats))
+                with on_task(session, prompt.task):
+                    outcomes[name] = setting.run(tokens[i], setting.method(name))
+                tell(len(result.runs) + len(outcomes), total)
+            result.runs += [_compared(prompt, name, repeat, outcomes) for name in methods]
     if with_bounds and session.curve is not None:
         answers = []
         for prompt in prompts:
-            answers.append(record_answer(session, prompt, sampling, max_tokens))
-            if progress is not None:
-                progress(len(result.runs) + len(answers), total)
-        result.bounds = bounds(answers, methods, session.curve, session.corpus)
+            with on_task(session, prompt.task):
+                answers.append(record_answer(session, prompt, sampling, max_tokens, methods[-1]))
+            tell(len(result.runs) + len(answers), total)
+        result.bounds = _bounds(session, answers, methods)
     return result
 
 
-def _fixed(method: Method, nodes: int) -> Method:
-    return replace(method, scheduler=Fixed(nodes), scout=None)
+def _check(session: Session, prompts: Sequence[Prompt], methods: Sequence[str]) -> None:
+    """Raise `UsageError` for a method that cannot be had on one of the tasks, before anything is measured."""
+    for task in dict.fromkeys(prompt.task for prompt in prompts):
+        with on_task(session, task):
+            for name in methods:
+                session.check(name)
 
 
-def _generate(
-    session: Session, prompt: Sequence[int], sampling: SamplingParams, limits: Limits, method: str | Method
-) -> tuple[list[int], DoneEvent]:
-    tokens: list[int] = []
-    done: DoneEvent | None = None
-    for event in session.generate(prompt, sampling, limits, method):
-        if isinstance(event, StepEvent):
-            tokens += event.tokens
-        elif isinstance(event, DoneEvent):
-            done = event
-    if done is None:
-        raise RuntimeError("a generation ended without its DoneEvent")
-    return tokens, done
+def _warm_up(
+    setting: _Setting, prompts: Sequence[Prompt], tokens: Sequence[Sequence[int]], methods: Sequence[str]
+) -> None:
+    """A few tokens with everything that will be measured: each method once, and once more for another bank."""
+    most = min(setting.limits.max_tokens or WARM_UP_TOKENS, WARM_UP_TOKENS)
+    warm: list[object] = []
+    for prompt, ids in zip(prompts, tokens, strict=True):
+        with on_task(setting.session, prompt.task):
+            for name in methods:
+                method = setting.method(name)
+                if not any(method.drafter is drafter for drafter in warm):
+                    setting.run(ids, method, most)
+                    warm.append(method.drafter)
+
+
+def _order(methods: list[str], i: int, repeat: int) -> list[str]:
+    """The order of the methods for a prompt; a method does not always follow the same other one."""
+    turn, shift = divmod(i + repeat, len(methods))
+    order = methods[shift:] + methods[:shift]
+    return order[::-1] if turn % 2 else order
+
+
+def _compared(prompt: Prompt, method: str, repeat: int, outcomes: Mapping[str, _Outcome]) -> Run:
+    """The run of one of the methods that were run for a prompt."""
+    made = outcomes[method]
+    same = made.tokens == outcomes[PLAIN].tokens
+    return Run(prompt.id, prompt.task, method, repeat, made.done.reason, same, made.done.stats, made.usage)
+
+
+def _bounds(session: Session, answers: Sequence[LoggedAnswer], methods: Sequence[str]) -> dict[tuple[str, str], Bound]:
+    if session.curve is None:
+        return {}
+    # what the bound of "auto" would be is not known where it is more than ptd
+    replayed = [name for name in methods if name != "auto" or session.method(name).name != UNION]
+    found = bounds(answers, replayed, session.curve, session.corpus)
+    return found | head_bounds(session, answers, methods, session.curve)
+
+
+@contextmanager
+def on_task(session: Session, task: str) -> Iterator[None]:
+    """Inside, methods of the session take their trees from the bank for prompts of `task`."""
+    before = session.task
+    session.task = bank_task(task)
+    try:
+        yield
+    finally:
+        session.task = before

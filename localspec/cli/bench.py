@@ -22,6 +22,10 @@ localspec bench --task edit --limit 4
 
 localspec bench -m qwen2.5-coder-1.5b-instruct --methods lookup,auto -o bench.json --plot bench.svg
 
+localspec bench --methods entmtp,ptd+heads --bound
+
+localspec bench --nodes 8 --methods ptd,heads,ptd+heads
+
 localspec bench --prompts mine.jsonl --repeats 3
 
 localspec bench --curve --plot curve.svg
@@ -41,8 +45,9 @@ def bench(
         str,
         typer.Option(
             "--methods",
-            help="Compared with plain: auto, ptd, lookup, and the rivals "
-            "ptd-published, lookahead and ptd-chain; with commas.",
+            help="Compared with plain, with commas: auto, ptd, ptd+heads, heads, lookup; the rivals ptd-published, "
+            "lookahead, ptd-chain; on draft heads medusa, hydra-static, hydra-best, entmtp-star, entmtp-ladder, "
+            "entmtp-tau, entmtp-value, or entmtp for all seven.",
         ),
     ] = "auto",
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=1, help="Tokens of an answer.")] = 128,
@@ -89,8 +94,9 @@ def bench(
     from localspec.bench import run as runner
 
     names = runner.check_methods([name.strip() for name in methods.split(",") if name.strip()])
-    speculating = next((name for name in names if name != runner.PLAIN), runner.PLAIN)
-    with open_session(engine, speculating) as session, progress_bar() as bar:
+    # nothing is measured until all methods are known to be possible
+    with open_session(engine, runner.PLAIN) as session, progress_bar() as bar:
+        session.on_progress(bar)
         result = runner.bench(
             session,
             prompts,

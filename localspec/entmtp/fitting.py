@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from localspec.entmtp.fit import Fit, fit_ladder, fit_star, fit_tau, fit_value
 from localspec.entmtp.measured import FittedPolicy
 from localspec.entmtp.pareto import Bank
 from localspec.entmtp.ranks import RankLog
-from localspec.entmtp.replay import Bench
+from localspec.entmtp.replay import Bench, PolicyReplay, accepted_everywhere
 from localspec.static_tree import StaticTree
+
+if TYPE_CHECKING:
+    from localspec.entmtp.bank_file import StoredBank
 
 _STAR = "star"
 _FITS: dict[str, Callable[..., Fit[Any]]] = {_STAR: fit_star, "ladder": fit_ladder, "tau": fit_tau, "value": fit_value}
@@ -49,6 +54,15 @@ class Costs:
         return self.alone if name == _STAR else self.chosen
 
 
+def expected_accepted(stored: StoredBank, name: str) -> float:
+    """Accepted drafts of a step by the replay of a bank with its policy called `name`."""
+    fitted = stored.policies[name]
+    costs = Costs.of(stored.bank, stored.draft_seconds, stored.union_seconds).of_policy(name)
+    # the speed is tokens over the seconds of all steps, and those are known by tree
+    seconds = sum(share * cost for share, cost in zip(fitted.shares, costs, strict=True))
+    return fitted.tokens_per_second * seconds - 1
+
+
 def score_depth(trees: Sequence[StaticTree]) -> int:
     """Heads in the score of a step: those on the path of most likely tokens of the tree that is filled."""
     paths = {path for tree in trees for path in tree.paths}
@@ -67,8 +81,19 @@ def fit_policies(log: RankLog, trees: Sequence[StaticTree], costs: Costs) -> dic
         whole = fit(log)
         speed = whole.replay.tokens_per_second
         held_out = _held_out(fit, log, trees, costs.of_policy(name))
-        policies[name] = FittedPolicy(whole.policy, speed, held_out or speed, whole.replay.shares)
+        accepted = _accepted(log, trees, whole.replay)
+        policies[name] = FittedPolicy(whole.policy, speed, held_out or speed, whole.replay.shares, accepted)
     return policies
+
+
+def _accepted(log: RankLog, trees: Sequence[StaticTree], replayed: PolicyReplay) -> tuple[float, ...]:
+    """Mean accepted drafts of the steps that use each tree, 0 where there are none."""
+    positions = np.array(replayed.positions)
+    steps = [positions[replayed.choices == k] for k in range(len(trees))]
+    return tuple(
+        float(accepted_everywhere(log.ranks, tree)[mine].mean()) if len(mine) else 0.0
+        for tree, mine in zip(trees, steps, strict=True)
+    )
 
 
 def _held_out(

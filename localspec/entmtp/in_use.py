@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec import machine
 from localspec.entmtp.bank_file import BankKey, Names, find_bank
+from localspec.entmtp.fitting import expected_accepted
 from localspec.entmtp.prompts import AUTO
 from localspec.errors import UsageError
 from localspec.fingerprint import file_fingerprint
@@ -44,14 +46,14 @@ class HeadsInUse:
             )
 
     @classmethod
-    def of(cls, session: Session) -> HeadsInUse:
-        """The Hydra heads of a session, or its Medusa heads if it has no others.
+    def of(cls, session: Session, kinds: Sequence[str] = (HYDRA_KIND, MEDUSA_KIND)) -> HeadsInUse:
+        """The heads of a session: of the first of `kinds` that it has.
 
         Raises `UsageError` when it has none, and `ModelError` for a damaged file.
         """
-        path, names = _file(session)
+        kind, path, names = _file(session, kinds)
         kit = session.materials.heads
-        evaluator = kit.hydra or kit.medusa
+        evaluator = kit.hydra if kind == HYDRA_KIND else kit.medusa
         assert evaluator is not None, "there is a file"
         reference = evaluator
         if not isinstance(reference, ReferenceHeads):
@@ -63,15 +65,16 @@ class HeadsInUse:
         return BankKey(task, self.fingerprint, session.curve_key)
 
 
-def _file(session: Session) -> tuple[Path, Names]:
+def _file(session: Session, kinds: Sequence[str] = (HYDRA_KIND, MEDUSA_KIND)) -> tuple[str, Path, Names]:
     files = session.materials.head_files
-    path = files.get(HYDRA_KIND) or files.get(MEDUSA_KIND)
-    if path is None:
+    kind = next((kind for kind in kinds if kind in files), None)
+    if kind is None:
         raise UsageError(
             f"there are no draft heads for {session.name}",
             "give some with --heads FILE, or make them: `localspec train-heads --help`",
         )
-    return path, Names(session.name, path.name, machine.library().build)
+    path = files[kind]
+    return kind, path, Names(session.name, path.name, machine.library().build)
 
 
 def calibrated_bank(session: Session, task: str) -> PolicyBank:
@@ -80,7 +83,7 @@ def calibrated_bank(session: Session, task: str) -> PolicyBank:
 
     Raises `UsageError` when there are neither, which tells why if some were made for another set-up.
     """
-    path, names = _file(session)
+    _, path, names = _file(session)
     fingerprint = file_fingerprint(path)
     try:
         stored = find_bank(BankKey(task, fingerprint, session.curve_key), names)
@@ -88,4 +91,9 @@ def calibrated_bank(session: Session, task: str) -> PolicyBank:
         if task == AUTO:
             raise
         return calibrated_bank(session, AUTO)
-    return PolicyBank(stored.bank.trees, {name: fitted.policy for name, fitted in stored.policies.items()})
+    return PolicyBank(
+        stored.bank.trees,
+        {name: fitted.policy for name, fitted in stored.policies.items()},
+        {name: fitted.accepted for name, fitted in stored.policies.items()},
+        {name: expected_accepted(stored, name) for name in stored.policies},
+    )

@@ -72,13 +72,16 @@ class FittedPolicy:
     """A policy with the speed that the replay of the whole log estimates, and `held_out`, the estimate on answers that
     it was not fitted on (two halves that judge each other; the same as the former where there is one answer only).
 
-    `shares` are the parts of the steps that use each tree of the bank.
+    `shares` are the parts of the steps that use each tree of the bank, and `accepted` the mean accepted drafts of these
+    steps, 0 where there are none: a policy picks a tree where it suits, so they differ from those of the tree at every
+    step. Empty in banks of older versions.
     """
 
     policy: Star | Ladder | Tau | Value
     tokens_per_second: float
     held_out: float
     shares: tuple[float, ...]
+    accepted: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, read back by `from_dict`."""
@@ -87,6 +90,7 @@ class FittedPolicy:
             "tokens_per_second": self.tokens_per_second,
             "held_out": self.held_out,
             "shares": list(self.shares),
+            "accepted": list(self.accepted),
         }
 
     @classmethod
@@ -96,7 +100,13 @@ class FittedPolicy:
             raise UsageError(f"a fitted policy is an object, not {type(data).__name__}", _HINT)
         policy = policy_from_dict(data.get("policy"))
         numbers = _numbers(f"policy {policy.kind!r}", data, ("tokens_per_second", "held_out"))
-        shares = data.get("shares")
-        if not isinstance(shares, list) or len(shares) != policy.n_trees:
-            raise UsageError(f"policy {policy.kind!r} has shares {shares!r}, not one a tree", _HINT)
-        return cls(policy, **numbers, shares=tuple(_number(f"a share of policy {policy.kind!r}", s) for s in shares))
+        shares = _per_tree("shares", data.get("shares"), policy)
+        accepted = _per_tree("accepted", data["accepted"], policy) if data.get("accepted") else ()
+        return cls(policy, **numbers, shares=shares, accepted=accepted)
+
+
+def _per_tree(name: str, values: object, policy: Star | Ladder | Tau | Value) -> tuple[float, ...]:
+    """Numbers, one a tree of the policy. Raises `UsageError`."""
+    if not isinstance(values, list) or len(values) != policy.n_trees:
+        raise UsageError(f"policy {policy.kind!r} has {name} {values!r}, not one a tree", _HINT)
+    return tuple(_number(f"one of the {name} of policy {policy.kind!r}", value) for value in values)

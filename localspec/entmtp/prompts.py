@@ -17,6 +17,15 @@ AUTO = "auto"
 #: tasks that have prompts here
 TASKS = ("chat", "code", "math")
 
+#: other names that sets of prompts have for the same kinds of text
+_SAME = {"humaneval": "code", "gsm8k": "math", "mtbench": "chat", "mt-bench": "chat"}
+
+
+def bank_task(task: str) -> str:
+    """The task whose bank serves prompts of `task`: the same kind of text, else a bank of its own, should there be one
+    (a session falls back on that for `AUTO`)."""
+    return _SAME.get(task.lower(), task)
+
 
 def calibration_prompts(task: str, file: Path | None = None, limit: int | None = None) -> list[Prompt]:
     """The prompts of a task, at most `limit`; of all tasks for `AUTO`, at most `limit` each. `file` (JSON lines)

@@ -7,6 +7,8 @@ so choosing is a look-up. The governor stays in charge: while speculation does n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
 
 from localspec.calibrate.curve import CostCurve
 from localspec.entmtp.policies import Policy
@@ -47,10 +49,27 @@ class TreeBank:
         return Tree(topology, tuple([tokens[node] for node in nodes]), tuple([p[node] for node in nodes]))
 
 
+@dataclass(slots=True)
+class BankUse:
+    """What a generation made of its bank: the steps that each tree was picked for and the drafts accepted in them, and
+    the seconds that picking a tree took, in all and at most."""
+
+    steps: list[int]
+    accepted: list[int]
+    seconds: float = 0.0
+    longest: float = 0.0
+
+    @classmethod
+    def none(cls, n_trees: int) -> BankUse:
+        """Nothing was picked yet."""
+        return cls([0] * n_trees, [0] * n_trees)
+
+
 class BankGovernor(Governor):
     """A governor that leaves the choice of the tree to `policy` while speculation is on.
 
-    `score` is asked once a step, after the tree was filled. `counts` are the steps of each tree so far.
+    `score` is asked once a step, after the tree was filled. `use` is of the generation that began last; `clock` is for
+    what it tells about itself, nothing depends on it.
     """
 
     def __init__(
@@ -60,20 +79,25 @@ class BankGovernor(Governor):
         bank: TreeBank,
         policy: Policy,
         score: Callable[[int], float],
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         if policy.n_trees != len(bank):
             raise UsageError(f"a policy for {policy.n_trees} trees does not fit a bank of {len(bank)}", "fit it again")
         super().__init__(curve, max_nodes)
-        self.counts = [0] * len(bank)
+        self.use = BankUse.none(len(bank))
         self._bank = bank
         self._policy = policy
         self._score = score
-        self._picked = False
+        self._clock = clock
+        #: the tree of this step, if it is one of the bank
+        self._picked: int | None = None
 
     def start(self) -> None:
         """A new generation: speculation gets a new chance, and the policy begins anew."""
         super().start()
         self._policy.reset()
+        self.use = BankUse.none(len(self._bank))
+        self._picked = None
 
     def budget(self) -> int:
         """All nodes of the bank while speculation is on; see `Governor`."""
@@ -83,17 +107,25 @@ class BankGovernor(Governor):
     def select(self, tree: Tree) -> Tree:
         """The tree of the policy; the governor's own choice where the tree is not that of the bank."""
         chosen = super().select(tree)
-        self._picked = self.on and len(tree) == self._bank.union.n_nodes
-        if not self._picked:
+        self._picked = None
+        if not self.on or len(tree) != self._bank.union.n_nodes:
             return chosen
+        began = self._clock()
         index = self._policy.choose(self._score(self._policy.depth))
-        self.counts[index] += 1
+        part = self._bank.part(tree, index)
+        seconds = self._clock() - began
+        use = self.use
+        use.steps[index] += 1
+        use.seconds += seconds
+        use.longest = max(use.longest, seconds)
+        self._picked = index
         self._keep = list(self._bank.nodes(index))
-        return self._bank.part(tree, index)
+        return part
 
     def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
         """Learn from a step; returns a note when speculation went off or on."""
-        if self._picked:
+        if self._picked is not None:
             self._policy.observe(len(walk.path))
-            self._picked = False
+            self.use.accepted[self._picked] += len(walk.path)
+            self._picked = None
         return super().observe(tree, walk, seconds, propose_seconds)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from localspec.engine.base import Rows
+from localspec.static_tree import StaticTree
 from localspec.tree import Tree
 
 
@@ -120,11 +121,22 @@ class Verifier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class KnownTrees:
+    """The static trees that a method verifies, and what a replay expects: `accepted` is the mean of accepted drafts in
+    the steps that use each tree (empty when not known), `mixed` that of all steps together."""
+
+    shapes: tuple[StaticTree, ...]
+    accepted: tuple[float, ...] = ()
+    mixed: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
-    """A named speculation method."""
+    """A named speculation method. `trees` are those that it takes from a list, None for one that makes its own."""
 
     name: str
     drafter: Drafter
     scheduler: Scheduler
     verifier: Verifier
     scout: Scout | None = None
+    trees: KnownTrees | None = None

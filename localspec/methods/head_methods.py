@@ -8,13 +8,13 @@ tree of this machine's bank. "entmtp-..." pick a tree of the bank for every step
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from localspec.calibrate.curve import CostCurve
 from localspec.entmtp.policies import Policy
 from localspec.errors import UsageError
 from localspec.methods.bank import BankGovernor, TreeBank
-from localspec.methods.base import Method
+from localspec.methods.base import KnownTrees, Method
 from localspec.methods.fixed import Fixed
 from localspec.methods.governor import Governor
 from localspec.methods.heads import Evaluator, HeadsDrafter
@@ -25,6 +25,8 @@ POLICY_NAMES = ("star", "ladder", "tau", "value")
 #: methods whose trees are of a bank
 BANK_NAMES = ("hydra-best", *(f"entmtp-{name}" for name in POLICY_NAMES))
 HEAD_NAMES = ("heads", "medusa", "hydra-static", *BANK_NAMES)
+#: what the EntMTP paper compares, and its policies
+BASELINES = ("medusa", "hydra-static", *BANK_NAMES)
 
 #: the wide tree of "heads" and of the union with ptd: more children near the root, where most steps end
 WIDE = StaticTree.from_paths(
@@ -42,10 +44,16 @@ WIDE = StaticTree.from_paths(
 
 @dataclass(frozen=True)
 class PolicyBank:
-    """The trees of a calibrated bank, the smallest first, and policies fitted to them by name."""
+    """The trees of a calibrated bank, the smallest first, and policies fitted to them by name.
+
+    By policy, what the replay expects to be accepted in a step: `accepted` in those that use each tree (empty when not
+    known), `mixed` in all.
+    """
 
     trees: Sequence[StaticTree]
     policies: Mapping[str, Policy]
+    accepted: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    mixed: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,11 +88,14 @@ def make_head_method(
     stored = kit.bank()
     bank = TreeBank(stored.trees)
     if name == "hydra-best":
-        star = stored.policies["star"]
-        return _static(name, heads, bank.trees[star.choose(0.0)])
-    policy = stored.policies[name.removeprefix("entmtp-")]
+        best = stored.policies["star"].choose(0.0)
+        return _static(name, heads, bank.trees[best], stored.mixed.get("star"))
+    kind = name.removeprefix("entmtp-")
+    policy = stored.policies[kind]
     drafter = HeadsDrafter(heads, bank.union, scored=True)
-    return Method(name, drafter, BankGovernor(curve, max_nodes, bank, policy, drafter.score), StrictVerifier())
+    governor = BankGovernor(curve, max_nodes, bank, policy, drafter.score)
+    trees = KnownTrees(bank.trees, tuple(stored.accepted.get(kind, ())), stored.mixed.get(kind))
+    return Method(name, drafter, governor, StrictVerifier(), trees=trees)
 
 
 def make_head_drafter(name: str, kit: HeadKit) -> HeadsDrafter:
@@ -102,8 +113,9 @@ def _evaluator(name: str, kit: HeadKit) -> Evaluator:
     return heads
 
 
-def _static(name: str, heads: Evaluator, tree: StaticTree) -> Method:
-    return Method(name, HeadsDrafter(heads, tree), Fixed(tree.n_nodes), StrictVerifier())
+def _static(name: str, heads: Evaluator, tree: StaticTree, expected: float | None = None) -> Method:
+    trees = KnownTrees((tree,), () if expected is None else (expected,), expected)
+    return Method(name, HeadsDrafter(heads, tree), Fixed(tree.n_nodes), StrictVerifier(), trees=trees)
 
 
 def within(tree: StaticTree, depth: int) -> StaticTree:

@@ -59,10 +59,7 @@ class HeadsDrafter:
         p = [1.0]
         for parent, q in zip(parents[1:], draft.q[1:].tolist(), strict=True):
             p.append(p[parent] * q)
-        tree = Tree.of(parents, draft.tokens.tolist(), p)
-        # parents come first and are never less likely, so a stable sort keeps them before their children
-        order = sorted(range(len(p)), key=p.__getitem__, reverse=True)[:max_nodes]
-        return tree.prune(sorted(node for node in order if p[node] >= least_p))
+        return Tree.of(parents, draft.tokens.tolist(), p).likeliest(max_nodes, least_p)
 
     def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:
         """Keep the hidden state that the last token was drawn from."""

@@ -77,22 +77,24 @@ class UnionDrafter:
         self._asking = Asking()
         self._seconds = 0.0
         self._n_probes = 0
-        #: steps so far, and those at which the heads were asked
+        #: steps of this generation that had a draft, and those of them at which the heads were asked
         self.n_steps = self.n_asked = 0
 
     def start(self, prompt: Sequence[int]) -> None:
         """A new generation begins after `prompt`."""
         self._ptd.start(prompt)
         self._heads.start(prompt)
+        self.n_steps = self.n_asked = 0
 
     def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
-        """The tree of ptd, joined with that of the heads if they are asked."""
+        """The tree of ptd, joined with that of the heads if they are asked: the likeliest nodes of both."""
         known = self._ptd.propose(max_nodes, least_p)
         if max_nodes <= 1:
             return known
-        if self._judge is None:
-            return join(known, self._heads.propose(max_nodes, least_p))
         self.n_steps += 1
+        if self._judge is None:
+            self.n_asked += 1
+            return join(known, self._heads.propose(max_nodes, least_p)).likeliest(max_nodes)
         if max_nodes <= PROBE_NODES:
             self._n_probes += 1
             if self._n_probes % PROBE_HEADS_EVERY:
@@ -105,7 +107,7 @@ class UnionDrafter:
         guessed = self._heads.propose(max_nodes, least_p)
         if len(guessed) == 1:  # no hidden state yet
             return known
-        tree = join(known, guessed)
+        tree = join(known, guessed).likeliest(max_nodes)
         seconds = self._clock() - began
         # a first call may build graphs
         self._seconds = min(seconds, self._seconds + 0.1 * (seconds - self._seconds)) if self._seconds else seconds

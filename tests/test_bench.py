@@ -17,11 +17,15 @@ from rich.console import Console
 from localspec.bench import report
 from localspec.bench.plot import check_plot, plot
 from localspec.bench.prompts import TASKS, Prompt, own_prompts, read_prompts, select
-from localspec.bench.run import BenchResult, Run, bench
+from localspec.bench.run import BenchResult, Run, bench, check_methods
 from localspec.decode import Limits
 from localspec.engine.params import SamplingParams
 from localspec.errors import UsageError
 from localspec.events import DoneEvent, Event, Stats, StepEvent, StepTimings
+from localspec.methods.base import Method
+from localspec.methods.fixed import Fixed
+from localspec.methods.plain import PlainDrafter
+from localspec.methods.strict import StrictVerifier
 from localspec.tree import Topology
 from tests.with_model import calibrated_home, localspec
 
@@ -175,8 +179,21 @@ class FakeSession:
     class template:
         stops = ()
 
+    #: methods that cannot be had
+    lacking: tuple[str, ...] = ()
+    task = "auto"
+
     def __init__(self) -> None:
         self.order: list[tuple[str, str]] = []
+        self.tasks: list[tuple[str, str]] = []
+        self.methods: dict[str, Method] = {}
+
+    def check(self, name: str) -> None:
+        if name in self.lacking:
+            raise UsageError(f"{name} lacks something")
+
+    def method(self, name: str) -> Method:
+        return self.methods.setdefault(name, Method(name, PlainDrafter(), Fixed(1), StrictVerifier()))
 
     def clear_pool(self) -> None:
         self.order.append(("", "clear"))
@@ -185,13 +202,14 @@ class FakeSession:
         return [ord(char) for char in messages[-1]["content"]]
 
     def generate(
-        self, prompt: list[int], sampling: SamplingParams, limits: Limits, method: str, **_: object
+        self, prompt: list[int], sampling: SamplingParams, limits: Limits, method: Method, **_: object
     ) -> Iterator[Event]:
         text = "".join(map(chr, prompt))
-        self.order.append((text, method))
-        tokens = (1, 2, 3) if (text, method) == ("odd", "lookup") else (1, 2)
+        self.order.append((text, method.name))
+        self.tasks.append((text, self.task))
+        tokens = (1, 2, 3) if (text, method.name) == ("odd", "lookup") else (1, 2)
         timings = StepTimings(0, 0, 0, 0, 0, 0.1)
-        yield StepEvent(tokens, "", method, Topology.chain(1), (0,), (), timings)
+        yield StepEvent(tokens, "", method.name, Topology.chain(1), (0,), (), timings)
         yield DoneEvent("length", "", Stats(n_prompt=3, n_tokens=len(tokens), n_steps=1, seconds=0.1))
 
 
@@ -216,6 +234,28 @@ def test_methods_are_interleaved_in_a_rotating_order_and_compared(monkeypatch: p
         ("1", "plain"): True, ("1", "lookup"): True, ("2", "plain"): True, ("2", "lookup"): False,
     }  # fmt: skip
     assert done[-1] == (8, 8)
+
+
+def test_methods_are_run_with_the_bank_for_their_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localspec.bench.run.describe", lambda session: HEADER)
+    session: Any = FakeSession()
+    prompts = [Prompt(str(i), task, task) for i, task in enumerate(("humaneval", "math", "edit"))]
+    bench(session, prompts, ["lookup"], sampling=SamplingParams(temperature=0), max_tokens=8)
+    assert set(session.tasks) == {("humaneval", "code"), ("math", "math"), ("edit", "edit")}
+    assert session.task == "auto"
+
+
+def test_what_a_method_lacks_is_said_before_anything_runs() -> None:
+    session: Any = FakeSession()
+    session.lacking = ("medusa",)
+    with pytest.raises(UsageError, match="medusa lacks"):
+        bench(session, [Prompt("1", "t", "a")], ["lookup", "entmtp"], sampling=SamplingParams(), max_tokens=8)
+    assert session.order == [] and session.task == "auto"
+
+
+def test_a_short_name_stands_for_all_that_the_paper_compares() -> None:
+    names = ["medusa", "hydra-static", "hydra-best", "entmtp-star", "entmtp-ladder", "entmtp-tau", "entmtp-value"]
+    assert check_methods(["entmtp", "ptd", "medusa"]) == ["plain", *names, "ptd"]
 
 
 def test_an_unknown_method_is_refused_before_anything_runs() -> None:

@@ -9,7 +9,7 @@ from localspec.calibrate.curve import CostCurve
 from localspec.entmtp.policies import Star, Tau
 from localspec.errors import UsageError
 from localspec.heads.reference import HeadDraft
-from localspec.methods.base import Method
+from localspec.methods.base import KnownTrees, Method
 from localspec.methods.head_methods import HEAD_NAMES, WIDE, HeadKit, PolicyBank, within
 from localspec.methods.registry import make_method
 from localspec.static_tree import MC_SIM_7B_63, StaticTree
@@ -40,7 +40,8 @@ class Rows:
 
 def bank() -> PolicyBank:
     tau = Tau(n_trees=2, small=0, big=1, tau_off=0.0, tau_on=0.1, depth=1)
-    return PolicyBank([SMALL, BIG], {"star": Star(2, 1), "tau": tau})
+    accepted = {"star": (0.0, 1.5), "tau": (0.25, 1.75)}
+    return PolicyBank([SMALL, BIG], {"star": Star(2, 1), "tau": tau}, accepted, {"star": 1.5, "tau": 1.25})
 
 
 def made(name: str, kit: HeadKit, curve: CostCurve | None = FREE) -> Method:
@@ -76,6 +77,14 @@ def test_policies_pick_from_the_bank_and_heads_pick_nodes() -> None:
     assert second_tree(made("entmtp-tau", kit)) == BIG.n_nodes
     # nodes are nearly free, and everything asked for is likely: the budget of a first draft
     assert second_tree(made("heads", kit)) > 2
+
+
+def test_methods_with_static_trees_tell_them_and_what_is_expected() -> None:
+    kit = HeadKit(FakeHeads(), FakeHeads(), bank)
+    assert made("hydra-best", kit).trees == KnownTrees((BIG,), (1.5,), 1.5)
+    assert made("entmtp-tau", kit).trees == KnownTrees((SMALL, BIG), (0.25, 1.75), 1.25)
+    assert made("medusa", kit).trees == KnownTrees((MC_SIM_7B_63,))
+    assert made("heads", kit).trees is None
 
 
 @pytest.mark.parametrize("name", HEAD_NAMES)

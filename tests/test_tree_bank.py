@@ -67,7 +67,11 @@ def test_the_policy_picks_by_score_with_its_own_memory() -> None:
     small, big = SMALL.n_nodes, BIG.n_nodes
     speculated = [size for size in sizes if size > 1]
     assert speculated[-4:] == [big, big, small, small]
-    assert governor.counts == [speculated.count(small), speculated.count(big)]
+    # one draft is accepted in every step with a tree
+    assert governor.use.steps == governor.use.accepted == [speculated.count(small), speculated.count(big)]
+    assert 0 < governor.use.longest < governor.use.seconds
+    governor.start()
+    assert governor.use.steps == [0, 0], "an answer began"
 
 
 def test_where_nothing_pays_the_governor_says_so() -> None:
@@ -79,7 +83,7 @@ def test_where_nothing_pays_the_governor_says_so() -> None:
         chosen = governor.select(tree) if len(tree) > 1 else tree
         notes.append(governor.observe(chosen, Walk((), (99,)), 0.01 * len(chosen)))
     assert any(note and "off" in note for note in notes) and not governor.on
-    assert sum(governor.counts) < 20
+    assert sum(governor.use.steps) < 20
 
 
 def test_a_policy_for_another_bank_is_refused() -> None:

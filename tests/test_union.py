@@ -85,6 +85,25 @@ def test_heads_that_pay_are_always_asked() -> None:
     assert heads.calls == 100 == drafter.n_asked
 
 
+def test_no_more_nodes_than_asked_for_and_the_likeliest_of_both() -> None:
+    drafter, _ = union(price=0.0)
+    both = chances(drafter.propose(16))
+    for n in (5, 6, 7):  # fewer are probes, which not always ask the heads
+        likeliest = sorted(both, key=both.__getitem__)[-n:]
+        assert chances(drafter.propose(n)) == {path: both[path] for path in likeliest}
+
+
+def test_without_a_judge_the_heads_are_always_asked() -> None:
+    heads = Drafter(GUESSED)
+    drafter = UnionDrafter(Drafter(KNOWN), heads, None)
+    drafter.start([1])
+    for _ in range(3):
+        assert len(drafter.propose(5)) == 5
+    assert heads.calls == drafter.n_asked == drafter.n_steps == 3
+    drafter.start([1])
+    assert drafter.n_steps == 0
+
+
 def test_heads_that_cost_more_than_they_bring_are_tried_now_and_then_only() -> None:
     drafter, heads = union(price=5.0)
     sizes = [len(drafter.propose(16)) for _ in range(50 + 4 * RETRY_EVERY)]

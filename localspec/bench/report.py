@@ -19,12 +19,14 @@ from localspec.events import Stats
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 ALL = "all"
 LEGEND = (
-    "tok/s and x plain are medians over prompts, without prompt reading; bound: x plain of the best fixed tree size (of "
-    "heads: the best static tree, drafting included), from replay and cost curve; nodes: verified a step; native: share of the time inside llama.cpp; py ms: all other "
-    "time of a step; same: prompts whose tokens are those of plain."
+    "tok/s and x plain are medians over prompts, without prompt reading; bound: x plain of the best tree size (for "
+    "heads of the best static tree, drafting included), from replay and cost curve; nodes: verified a step; native: "
+    "share of the time inside llama.cpp; py ms: all other time of a step; same: prompts whose tokens are those of "
+    "plain."
 )
 
 
@@ -179,7 +181,7 @@ def print_report(console: Console, result: BenchResult) -> None:
             cells.insert(3, f"{bound.ratio:.2f}" if bound else "")
         table.add_row(row.task, row.method, *cells, style="bold" if row.task == ALL else None)
     console.print()
-    console.print(table)
+    _print_whole(console, table)
     for row in rows:
         if row.acceptance and row.task in (ALL, rows[-1].task):
             rates = " ".join(f"{rate:.0%}" for rate in row.acceptance[:16])
@@ -187,13 +189,19 @@ def print_report(console: Console, result: BenchResult) -> None:
     trees = tree_report.tree_rows(result.runs)
     if trees:
         console.print()
-        console.print(tree_report.tree_table(trees))
+        _print_whole(console, tree_report.tree_table(trees))
     for line in tree_report.footnotes(result.runs):
         say(f"\n{line}")
     speeds = [row.prompt_tokens_per_second for row in rows if row.prompt_tokens_per_second]
     if speeds:
         say(f"\nPrompts were read at {statistics.median(speeds):.0f} tok/s.")
     say(f"{LEGEND} {tree_report.LEGEND}" if trees else LEGEND, style="dim")
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """Long names may make a table wider than the terminal: that is better than figures cut off."""
+    table.width = console.measure(table, options=console.options.update(width=1000)).maximum
+    console.print(table, crop=False, no_wrap=True, overflow="ignore")
 
 
 def _cells(row: Row) -> list[str]:

@@ -52,8 +52,8 @@ def usage_of(method: Method, steps: Sequence[StepEvent]) -> Usage | None:
         counts = zip(known.shapes, use.steps, use.accepted, expected, strict=True)
         trees = tuple(TreeUse(tree.n_nodes, n, accepted, mean) for tree, n, accepted, mean in counts)
         return Usage(trees, known.mixed, sum(use.steps), use.seconds, use.longest)
-    # one tree for all steps, but for the first: there is no hidden state yet
-    drafted = [event for event in steps if len(event.tree_tokens) > 1]
-    accepted = sum(len(event.path) for event in drafted)
     (tree,) = known.shapes
+    # one tree for all steps, but for the first: there is no hidden state yet
+    drafted = [event for event in steps if len(event.tree_tokens) > 1 or not tree.n_drafts]
+    accepted = sum(len(event.path) for event in drafted)
     return Usage((TreeUse(tree.n_nodes, len(drafted), accepted, expected[0]),), known.mixed)

@@ -117,7 +117,6 @@ def test_methods_compare_at_equal_nodes(session: Session, nodes: int) -> None:
     for run in result.runs:
         assert run.same and run.stats.n_drafted <= (nodes - 1) * run.stats.n_steps
         if run.method == "ptd+heads":
-            assert run.usage is not None and run.usage.n_asked == run.usage.n_drafted > 0
             assert run.stats.n_drafted > 0.8 * (nodes - 1) * (run.stats.n_steps - 1)
 
 

@@ -56,6 +56,15 @@ def test_pruning_keeps_the_paths_of_what_is_kept(topology: Topology, data: st.Da
         assert pruned.p[position] == tree.p[node]
 
 
+def test_the_likeliest_nodes_are_a_tree_again() -> None:
+    tree = Tree.of([-1, 0, 0, 1, 2, 3], [9, 1, 2, 3, 4, 5], [1.0, 0.5, 0.4, 0.1, 0.4, 0.1])
+    assert tree.likeliest(6) is tree
+    assert tree.likeliest(4).tokens == (9, 1, 2, 4)
+    assert tree.likeliest(5).tokens == (9, 1, 2, 3, 4), "among equals the one that comes first"
+    assert tree.likeliest(6, 0.2).tokens == (9, 1, 2, 4)
+    assert tree.likeliest(6, 2.0).tokens == (9,)
+
+
 @pytest.mark.parametrize("parents", [(), (0,), (-1, 1), (-1, -1), (-1, 0, 5), (-1,) + (0,) * MAX_NODES])
 def test_parents_that_are_no_tree_are_refused(parents: tuple[int, ...]) -> None:
     with pytest.raises(UsageError):

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 ALL = "all"
 LEGEND = (
-    "tok/s and x plain are medians over prompts, without prompt reading; bound: x plain of the best tree size (for "
-    "heads of the best static tree, drafting included), from replay and cost curve; nodes: verified a step; native: "
-    "share of the time inside llama.cpp; py ms: all other time of a step; same: prompts whose tokens are those of "
-    "plain."
+    "tok/s and x plain are medians over prompts, without prompt reading; bound: x plain of the best tree size, or with "
+    "heads of the best static tree and its draft, from replay and cost curve; nodes: verified a step; native: share of "
+    "the time inside llama.cpp; py ms: all other time of a step; same: prompts whose tokens are those of plain."
 )
 
 

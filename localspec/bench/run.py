@@ -101,7 +101,9 @@ class _Setting:
                 done = event
         if done is None:
             raise EngineError("a generation ended without its DoneEvent")
-        return _Outcome([token for step in steps for token in step.tokens], done, usage_of(method, steps))
+        # with a number of nodes there is no choice to tell of
+        usage = usage_of(method, steps) if self.nodes is None else None
+        return _Outcome([token for step in steps for token in step.tokens], done, usage)
 
 
 def check_methods(methods: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from localspec.engine.model import Model
 from localspec.engine.params import ContextParams, SamplingParams, check_gpu_layers
 from localspec.engine.sampler import ChainSampler
 from localspec.events import Event
+from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
 from localspec.methods.ptd.corpus import corpus_text
 from localspec.methods.ptd.native import Corpus, Pool, new_corpus, new_pool
@@ -248,10 +249,11 @@ class Session:
         cancelled: Cancelled | None = None,
         *,
         governed: bool = True,
+        acceptance: Acceptance | None = None,
     ) -> Iterator[Event]:
         """Answer `prompt`, with a method of this name or with this one; the last event is a `DoneEvent`.
 
-        Closing the iterator early is fine.
+        Without `acceptance` drafts are verified by sample-and-match. Closing the iterator early is fine.
 
         Raises at once: `UsageError` for options that cannot be used, `ContextLengthError` for a prompt that does not
         fit. `EngineError` may come while iterating.
@@ -259,6 +261,7 @@ class Session:
         chosen = method if isinstance(method, Method) else self.method(method, governed=governed)
         sampler = ChainSampler(self.model, sampling or SamplingParams())
         try:
+            chosen = (acceptance or Acceptance()).apply(chosen, sampler.params, sampler.seed)
             sampler.start(list(prompt))
             events = self.generator.generate(prompt, sampler, chosen, limits, cancelled or (lambda: False))
         except BaseException:

@@ -28,13 +28,11 @@ class Acceptance:
 
     def check(self, sampling: SamplingParams) -> None:
         """Raise `UsageError` when this does not go with these sampling parameters, or with itself."""
-        if self.accept not in ("strict", "typical"):
-            raise UsageError(f"--accept is {self.accept!r}", "strict or typical")
         if self.accept == "typical" and self.draft_sampling:
             raise UsageError("--draft-sampling and --accept typical exclude each other", "leave out one of them")
         if self.draft_sampling and sampling.temperature < LEAST_TEMPERATURE:
             raise UsageError(
-                f"--draft-sampling needs a temperature of {LEAST_TEMPERATURE:g} or more, not {sampling.temperature:g}",
+                f"--draft-sampling needs temperature={LEAST_TEMPERATURE:g} or more, not {sampling.temperature:g}",
                 "leave it out: below that the heads' most likely tokens are accepted more often",
             )
         constrained = sampling.grammar is not None or sampling.json_schema is not None

@@ -184,9 +184,13 @@ def print_report(console: Console, result: BenchResult) -> None:
         if result.bounds:
             bound = result.bounds.get((row.method, row.task))
             cells.insert(3, f"{bound.ratio:.2f}" if bound else "")
-        table.add_row(row.task, row.label, *cells, style="bold" if row.task == ALL else None)
+        # short, as the table has to fit
+        name = row.method if row.lossless else f"{row.method}*"
+        table.add_row(row.task, name, *cells, style="bold" if row.task == ALL else None)
     console.print()
     console.print(table)
+    if not all(row.lossless for row in rows):
+        say("* lossy: these texts do not have the model's distribution")
     for row in rows:
         if row.acceptance and row.task in (ALL, rows[-1].task):
             rates = " ".join(f"{rate:.0%}" for rate in row.acceptance[:16])

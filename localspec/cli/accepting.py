@@ -21,8 +21,9 @@ class AcceptOptions:
 
     draft_sampling: Annotated[
         bool,
-        Option("--draft-sampling", help="Heads draft by chance, for temperatures from 0.7: more drafts are accepted. "
-               "Texts keep the model's distribution, but a seed does not give the text of plain decoding.",
+        Option("--draft-sampling", help="Heads draw their drafts instead of taking the most likely tokens; needs "
+               "--temp 0.7 or more. Texts keep the model's distribution, but the same seed no longer gives the same "
+               "text.",
                rich_help_panel=SAMPLING),
     ] = False  # fmt: skip
     accept: Annotated[

@@ -16,6 +16,9 @@ from localspec.heads.spec import FloatArray, IntArray
 
 Law64 = npt.NDArray[np.float64]
 
+#: what possible entries count for at least: times stay finite
+_LEAST = 1e-300
+
 
 @dataclass(frozen=True)
 class SampledDraft:
@@ -43,16 +46,17 @@ def softened(logits: FloatArray, temperature: float) -> Law64:
 def draw(law: Law64, n: int, rng: np.random.Generator) -> IntArray:
     """`n` different indices, drawn one after the other from `law` without those drawn before, in that order.
 
-    By Gumbel's trick: the n largest of log law + Gumbel noise are such draws, the largest first (Kool et al. 2019,
-    "Stochastic beams and where to find them"). Where the law has fewer possible entries than `n`, the others follow,
-    all equally likely: Sequoia's rule for a law that is used up (algorithm 2). `n` is at most the length of the law.
+    By the Gumbel-top-k trick, written as a race: index i arrives after a time E_i / law_i with E_i exponential, and the
+    first `n` to arrive are such draws (-log of the times is log law + Gumbel noise; Kool et al. 2019, "Stochastic beams
+    and where to find them"). Where the law has fewer possible entries than `n`, the others follow, all equally likely:
+    Sequoia's rule for a law that is used up (algorithm 2). `n` is at most the length of the law.
     """
-    with np.errstate(divide="ignore"):
-        keys = np.log(law) + rng.gumbel(size=len(law))
-    found = np.argpartition(keys, len(keys) - n)[len(keys) - n :]
-    found = found[np.argsort(-keys[found])]
+    times = rng.standard_exponential(len(law)) / np.maximum(law, _LEAST)
+    times[law == 0.0] = np.inf
+    found = np.argpartition(times, n - 1)[:n]
+    found = found[np.argsort(times[found])]
     n_possible = np.count_nonzero(law[found])
     if n_possible < n:
-        rest = np.flatnonzero(law == 0.0)
-        found = np.concatenate([found[:n_possible], rng.choice(rest, n - n_possible, replace=False)])
+        impossible = np.flatnonzero(law == 0.0)
+        found = np.concatenate([found[:n_possible], rng.choice(impossible, n - n_possible, replace=False)])
     return found.astype(np.int32)

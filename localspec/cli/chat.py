@@ -76,7 +76,7 @@ def chat(
     with open_session(engine, how.method, pool=pool) as session:
         if sys.stdin.isatty():
             note(f"{session.name} · {session.ctx.mode} · context {session.ctx.n_ctx} · /help lists the commands")
-        _Chat(session, params, acceptance, limits, how.method, system).loop()
+        _Chat(session, params, limits, how.method, system, acceptance).loop()
 
 
 def command_of(message: str) -> tuple[str, str] | None:
@@ -99,13 +99,13 @@ class _Chat:
         self,
         session: Session,
         sampling: SamplingParams,
-        acceptance: Acceptance,
         limits: LimitOptions,
         method: str,
         system: str | None,
+        acceptance: Acceptance | None = None,
     ) -> None:
-        self.session, self.sampling, self.acceptance, self.limits = session, sampling, acceptance, limits
-        self.method, self.system = method, system
+        self.session, self.sampling, self.limits, self.method, self.system = session, sampling, limits, method, system
+        self.acceptance = acceptance
         self.messages: list[dict[str, str]] = []
         self.answers: list[Stats] = []
         self.commands: dict[str, Callable[[str], None]] = {

@@ -73,6 +73,8 @@ class GgufInfo:
     n_vocab: int | None
     metadata: Mapping[str, Scalar]
     matrices: Matrices
+    #: where the float32 vectors (norms, biases) lie in the file, by name
+    vectors: Mapping[str, range]
 
 
 def check_gguf(path: str | Path) -> GgufInfo:
@@ -131,6 +133,7 @@ class _Header(Cursor):
         self.arrays: dict[bytes, int] = {}
         self.kinds: dict[bytes, int] = {}
         self.matrices = Matrices()
+        self.vectors: dict[str, range] = {}
 
     def parse(self) -> GgufInfo:
         version = self._magic_and_version()
@@ -162,6 +165,7 @@ class _Header(Cursor):
             n_vocab=n_vocab if n_vocab is not None else self._int(prefix + b".vocab_size"),
             metadata={key.decode("utf-8", "replace"): value for key, value in self.scalars.items()},
             matrices=self.matrices,
+            vectors=self.vectors,
         )
 
     def _magic_and_version(self) -> int:
@@ -241,6 +245,8 @@ class _Header(Cursor):
             n_params += elements
             if name == EMBEDDING:
                 embedding = (shape, type_name, elements, n_bytes)
+            elif len(shape) == 1 and type_name == "F32":
+                self.vectors[name.decode("utf-8", "replace")] = range(offset, offset + n_bytes)
             elif name.endswith(b".weight") and len(shape) > 1:
                 self.matrices.add(shape, type_name, elements, n_bytes)
             end = offset + n_bytes
@@ -248,6 +254,7 @@ class _Header(Cursor):
         start = _pad(self.pos, alignment)
         if n_tensors and max(start, start + end) > self.size:
             self.fail(f"truncated: {self.size} of {start + end} bytes, {start + end - self.size} are missing")
+        self.vectors = {name: range(start + at.start, start + at.stop) for name, at in self.vectors.items()}
         if embedding is not None and OUTPUT not in names:
             self.matrices.add(*embedding)  # it serves as the output layer as well
         return n_params

@@ -7,7 +7,6 @@ keeps the prompt cache between them. It prints nothing; progress goes to the cal
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 
 from localspec import decode, hub, machine
@@ -23,11 +22,11 @@ from localspec.engine.model import Model
 from localspec.engine.params import ContextParams, SamplingParams, check_gpu_layers
 from localspec.engine.sampler import ChainSampler
 from localspec.events import Event
+from localspec.materials import Materials
 from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
-from localspec.methods.ptd.corpus import corpus_text
-from localspec.methods.ptd.native import Corpus, Pool, new_corpus, new_pool
-from localspec.methods.registry import make_method
+from localspec.methods.ptd.native import Corpus
+from localspec.methods.registry import make_method, uses_heads
 
 #: called with what is going on ("loading the model", "measuring this machine") and the share that is done, 0 to 1
 Progress = Callable[[str, float], None]
@@ -49,6 +48,7 @@ class Session:
         method: str = "auto",
         n_gpu_layers: int = -1,
         pool: bool = True,
+        heads: Sequence[Path] = (),
         progress: Progress | None = None,
     ) -> None:
         self.model = model
@@ -56,8 +56,8 @@ class Session:
         self.method_name = method
         self.name = hub.name_of(model.path)
         self.calibration: Outcome | None = None
-        self._keep_pool = pool
         self.ctx: TreeContext = model.new_context(context)
+        self.materials = Materials(model, self.ctx, pool=pool, heads=heads)
         self._n_gpu_layers = n_gpu_layers
         self._progress = progress
         self.generator = decode.Generator(model, self.ctx)
@@ -75,9 +75,12 @@ class Session:
         n_gpu_layers: int = -1,
         use_mmap: bool = True,
         pool: bool = True,
+        heads: Sequence[Path] = (),
         progress: Progress | None = None,
     ) -> Session:
         """Find and load `model` (a name, a path, or None for the default) and make it ready for `method`.
+
+        `heads` are files of draft heads for it, at most one of a kind; see `choose_heads` for what is used without.
 
         The first time a model is used with a method that drafts, the cost curve is measured (at most 10 s).
         Raises `ModelError`, `UsageError` or `EngineError`.
@@ -95,7 +98,9 @@ class Session:
         path = hub.find_model(model)
         loaded = Model.load(path, n_gpu_layers=n_gpu_layers, use_mmap=use_mmap, progress=on_load)
         try:
-            session = cls(loaded, context, method=method, n_gpu_layers=n_gpu_layers, pool=pool, progress=progress)
+            session = cls(
+                loaded, context, method=method, n_gpu_layers=n_gpu_layers, pool=pool, heads=heads, progress=progress
+            )
             session.method(method)
         except BaseException:
             loaded.close()
@@ -123,20 +128,14 @@ class Session:
         """Empty the sequence and the prompt cache."""
         self.generator.reset()
 
-    @cached_property
+    @property
     def corpus(self) -> Corpus:
         """How language usually goes on, in this model's tokens."""
-        return new_corpus(self.model.tokenize(corpus_text()))
-
-    @cached_property
-    def pool(self) -> Pool | None:
-        """What answers taught the drafter for later ones; None when nothing may outlive its text."""
-        return new_pool(corpus=self.corpus) if self._keep_pool else None
+        return self.materials.corpus
 
     def clear_pool(self) -> None:
         """Forget what answers taught the drafter."""
-        if self.pool is not None:
-            self.pool.clear()
+        self.materials.clear_pool()
 
     def method(self, name: str | None = None, *, governed: bool = True) -> Method:
         """The method called `name` (None: that of the session); measures the cost curve if it needs one.
@@ -154,8 +153,8 @@ class Session:
         return self._methods[name, governed]
 
     def _make(self, name: str, governed: bool) -> Method:
-        ctx = self.ctx
-        pool, corpus = (None, None) if name == "plain" else (self.pool, self.corpus)
+        ctx, materials = self.ctx, self.materials
+        pool, corpus = (None, None) if name == "plain" else (materials.pool, materials.corpus)
         return make_method(
             name,
             curve=self.curve,
@@ -165,6 +164,7 @@ class Session:
             eog=self.model.eog,
             pool=pool,
             corpus=corpus,
+            heads=materials.heads if uses_heads(name) else None,
         )
 
     @property

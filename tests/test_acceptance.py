@@ -90,7 +90,7 @@ def test_what_does_not_go_together_is_refused_with_the_way_out(
 
 @pytest.mark.parametrize(
     ("method", "words"),
-    [(lookup(), "'lookup' has none"), (heads_method(Heads()), "cannot draft by chance")],
+    [(lookup(), "heads alone, and 'lookup' does not"), (heads_method(Heads()), "cannot draft by chance")],
     ids=["no heads", "heads that cannot draw"],
 )
 def test_draft_sampling_without_heads_that_draw_is_refused(method: Method, words: str) -> None:

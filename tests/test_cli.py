@@ -347,7 +347,7 @@ def test_a_lossy_answer_says_so(model: list[str]) -> None:
 @pytest.mark.model
 def test_draft_sampling_without_heads_is_refused(model: list[str]) -> None:
     done = localspec("generate", *model, "--draft-sampling", "--method", "lookup", "Say hello.")
-    assert done.returncode == 2 and "'lookup' has none" in one_error(done)
+    assert done.returncode == 2 and "'lookup' does not" in one_error(done)
 
 
 @pytest.mark.model

@@ -428,7 +428,7 @@ def test_a_model_without_trees_decodes_plainly_and_says_why() -> None:
 
 def test_an_unknown_method_is_refused_with_the_names() -> None:
     with pytest.raises(UsageError, match="auto, ptd, lookup, plain"):
-        make_method("medusa", curve=None, max_nodes=8)
+        make_method("medua", curve=None, max_nodes=8)
 
 
 @settings(max_examples=25, deadline=None)

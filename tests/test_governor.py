@@ -16,8 +16,9 @@ import pytest
 from localspec.calibrate.curve import CostCurve, OnlineCost
 from localspec.errors import UsageError
 from localspec.methods.base import Walk
+from localspec.methods.calibration import Calibration
 from localspec.methods.fixed import Fixed
-from localspec.methods.governor import OFF_NOTE, ON_NOTE, PROBE_NODES, Calibration, Governor
+from localspec.methods.governor import OFF_NOTE, ON_NOTE, PROBE_NODES, Governor
 from localspec.tree import Tree, TreeBuilder
 
 PLAIN = 0.02

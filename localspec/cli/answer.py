@@ -33,7 +33,13 @@ def open_session(engine: EngineOptions, method: str, *, pool: bool = True) -> It
 
     with named_as_options(), progress_bar() as progress:
         session = Session.open(
-            engine.model, context=context, method=method, n_gpu_layers=engine.gpu_layers, pool=pool, progress=progress
+            engine.model,
+            context=context,
+            method=method,
+            n_gpu_layers=engine.gpu_layers,
+            pool=pool,
+            heads=engine.heads or (),
+            progress=progress,
         )
     session.on_progress(None)
     with session:

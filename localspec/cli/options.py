@@ -81,6 +81,11 @@ class EngineOptions:
     gpu_layers: Annotated[
         int, Option("--gpu-layers", help="Layers on the GPU; -1 for all.", rich_help_panel=ENGINE)
     ] = -1
+    heads: Annotated[
+        list[Path] | None,
+        Option("--heads", metavar="FILE", help="Draft heads for the model (GGUF); Hydra and Medusa may be given both.",
+               rich_help_panel=ENGINE),
+    ] = None  # fmt: skip
 
     def context(self) -> ContextParams:
         """The context parameters. Raises `UsageError` for values that cannot be used."""

@@ -67,6 +67,9 @@ def train_heads(
     parallel: Annotated[
         int, typer.Option("--parallel", min=1, max=256, help="Answers made at a time.", rich_help_panel=DATA)
     ] = 32,
+    arch: Annotated[
+        str, typer.Option("--arch", help="hydra, or medusa: heads that do not see each other.", rich_help_panel=HEADS)
+    ] = "hydra",
     heads: Annotated[int, typer.Option("--heads", min=1, max=16, help="Heads.", rich_help_panel=HEADS)] = 4,
     blocks: Annotated[int, typer.Option("--blocks", min=1, max=8, help="Blocks a head.", rich_help_panel=HEADS)] = 2,
     vocab: Annotated[
@@ -74,7 +77,7 @@ def train_heads(
     ] = 8192,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data.", rich_help_panel=HEADS)] = 3,
     batch: Annotated[int, typer.Option("--batch", min=32, help="Positions a step.", rich_help_panel=HEADS)] = 1024,
-    lr: Annotated[float, typer.Option("--lr", min=0, help="Highest learning rate.", rich_help_panel=HEADS)] = 1e-3,
+    lr: Annotated[float, typer.Option("--lr", min=0, help="Highest learning rate.", rich_help_panel=HEADS)] = 2e-3,
     weight_type: Annotated[
         str, typer.Option("--type", help="Type of matrices: f32, f16, q8_0 or q4_0.", rich_help_panel=HEADS)
     ] = "q8_0",
@@ -83,7 +86,7 @@ def train_heads(
     threads: Annotated[int | None, typer.Option("--threads", "-t", min=1, help="CPU threads.")] = None,
     gpu_layers: Annotated[int, typer.Option("--gpu-layers", help="Layers of the model on the GPU; -1 for all.")] = -1,
 ) -> None:
-    """Train Hydra draft heads for a model, on text that it writes itself."""
+    """Train draft heads for a model, on text that it writes itself."""
     logs.set_up()
     if importlib.util.find_spec("torch") is None:
         raise UsageError("training needs torch, which is not installed", "pip install 'localspec[train]'")
@@ -101,7 +104,7 @@ def train_heads(
     texts = training_prompts(prompts or ())
     load_native()
     data_options = DataOptions("", "", tokens, max_tokens, temp, seed, parallel)
-    head_options = HeadOptions(heads, blocks, vocab, epochs, batch, lr, seed=seed)
+    head_options = HeadOptions(heads, blocks, vocab, epochs, batch, lr, seed=seed, arch=arch)
     folder = work or output.with_name(f"{output.stem}-training")
     with Loaded.load(find_model(model), n_gpu_layers=gpu_layers) as loaded, interrupt_flag() as interrupted:
         training = Training(loaded, texts, folder, data_options, head_options, device=device, n_threads=threads)
@@ -142,6 +145,7 @@ def _make_data(training: Training, model: Model, tokens: int, interrupted: Calla
             nonlocal began, first
             if first < 0:
                 began, first = monotonic(), done
+            done = min(done, total)  # the last shard is written to its end
             rate = (done - first) / max(monotonic() - began, 1e-9)
             left = f", {_time((total - done) / rate)} left" if rate else ""
             report(f"writing text, {done:,} of {total:,} tokens, {rate:.0f} tok/s{left}", done / total)

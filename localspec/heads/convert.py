@@ -33,10 +33,11 @@ def read_base(path: str | Path) -> Base:
     """Load a GGUF and return what heads need to know of it. Raises as `Model.load` does."""
     from localspec.engine.model import Model
     from localspec.gguf_check import check_gguf
+    from localspec.heads.base import base_facts
 
     info = check_gguf(path)
     with Model.load(path, n_gpu_layers=0) as model:
-        facts = BaseFacts(model.gguf_name or model.path.stem, model.n_embd, model.n_vocab, model.fingerprint)
+        facts = base_facts(model)
     return Base(facts, info.metadata)
 
 

@@ -113,7 +113,6 @@ class ReferenceHeads:
             softmax = softened(logits, temperature)
             for row, node in zip(rows, level.parents, strict=True):
                 laws[node] = softmax[row]
-                _check_width(len(children[node]), softmax.shape[1])
                 yield children[node], draw(softmax[row], len(children[node]), rng)
 
         return SampledDraft(self._fill(g, root, tree, pick), children, laws, self.rows)
@@ -123,13 +122,8 @@ class ReferenceHeads:
     ) -> IntArray:
         """The token of each node. `pick` gets a level, logits, and which row of them belongs to each of its nodes."""
         spec = self.spec
-        if tree.topology.depth > spec.n_heads:
-            raise UsageError(f"a tree of depth {tree.topology.depth} is too deep for {spec.n_heads} heads")
-        if not 0 <= root < spec.n_vocab:
-            raise UsageError(f"the token {root} is outside the vocabulary of {spec.n_vocab}")
-        g = _rows(g, spec.n_embd)
-        if len(g) != 1:
-            raise UsageError(f"{len(g)} hidden states are given, but a tree grows from one")
+        check_tree(spec, tree)
+        g = checked_state(spec, g, root)
         tokens = np.full(tree.n_nodes, root, dtype=np.int32)
         sums = self._first_sums(g)
         for head, level in enumerate(tree.levels):
@@ -202,14 +196,26 @@ class ReferenceHeads:
         return logits
 
 
-def _check_width(n: int, n_rows: int) -> None:
-    if n > n_rows:
-        raise UsageError(f"rank {n - 1} is asked of a head that knows {n_rows} tokens")
+def check_tree(spec: HeadSpec, tree: StaticTree) -> None:
+    """Refuse a tree that the heads cannot draft. Raises `UsageError`."""
+    if tree.depth > spec.n_heads:
+        raise UsageError(f"a tree of depth {tree.depth} is too deep for {spec.n_heads} heads")
+    if (width := max(tree.widths)) > spec.n_rows:
+        raise UsageError(f"rank {width - 1} is asked of a head that knows {spec.n_rows} tokens")
+
+
+def checked_state(spec: HeadSpec, g: FloatArray, root: int) -> FloatArray:
+    """The hidden state that a tree below the token `root` grows from, float32 [1, n_embd]. Raises `UsageError`."""
+    if not 0 <= root < spec.n_vocab:
+        raise UsageError(f"the token {root} is outside the vocabulary of {spec.n_vocab}")
+    g = _rows(g, spec.n_embd)
+    if len(g) != 1:
+        raise UsageError(f"{len(g)} hidden states are given, but a tree grows from one")
+    return g
 
 
 def _best(logits: FloatArray, n: int) -> IntArray:
-    """The `n` largest of a row, the largest first, the lower index among equals. Raises `UsageError`."""
-    _check_width(n, len(logits))
+    """The `n` largest of a row, the largest first, the lower index among equals."""
     least = np.partition(logits, len(logits) - n)[len(logits) - n]
     found = np.flatnonzero(logits >= least)
     return found[np.argsort(-logits[found], kind="stable")[:n]].astype(np.int32)

@@ -72,8 +72,8 @@ class HeadSpec:
     `n_heads` is the depth that they draft, `n_layers` the blocks of a head. The first block of a `grounded` head i
     takes the hidden state and the embeddings of i + 1 tokens, y = R u + SiLU(L u); every other block is
     y = x + SiLU(L x + b). With `tied_blocks` the latter are one module, stored once. `n_draft_vocab` is the number of
-    tokens that can be drafted, 0 for all `n_vocab` tokens of the base model. `base_fingerprint` is
-    `Model.fingerprint`, empty when it is not known.
+    tokens that can be drafted, 0 for all `n_vocab` tokens of the base model. `base_fingerprint` is that of
+    `localspec.heads.base`, empty when it is not known.
 
     Raises `UsageError` for values that make no heads.
     """
@@ -184,8 +184,8 @@ class BaseFacts:
 def check_base(spec: HeadSpec, base: BaseFacts) -> None:
     """Refuse heads that were made for another model than `base`. Raises `ModelError`.
 
-    Width and vocabulary must be the same, and the fingerprint where both are known. The fingerprint is one of the
-    file: another quantisation of the same model has another one.
+    Width and vocabulary must be the same, and the fingerprint where both are known: all quantisations of a model have
+    the same one.
     """
     made_for = spec.base_name or "another model"
     hint = f"choose heads that were made for {base.name}" + (f", or the model {made_for}" if spec.base_name else "")
@@ -198,4 +198,4 @@ def check_base(spec: HeadSpec, base: BaseFacts) -> None:
     if spec.n_vocab != base.n_vocab:
         refuse(f"it has {base.n_vocab} tokens, the heads know {spec.n_vocab}")
     if spec.base_fingerprint and base.fingerprint and spec.base_fingerprint != base.fingerprint:
-        refuse(f"its file has the fingerprint {base.fingerprint}, not {spec.base_fingerprint}")
+        refuse(f"its norms have the fingerprint {base.fingerprint}, not {spec.base_fingerprint}")

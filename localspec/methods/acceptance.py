@@ -55,8 +55,8 @@ class Acceptance:
         if self.draft_sampling:
             if heads is None:
                 raise UsageError(
-                    f"--draft-sampling draws from heads, and the method {method.name!r} has none",
-                    "leave it out, or choose a --method with heads",
+                    f"--draft-sampling needs a method that drafts with heads alone, and {method.name!r} does not",
+                    "leave it out, or choose another method: --method heads",
                 )
             # a stream of its own: the sampler's random numbers decide what is accepted
             drafting = DraftSampling(sampling.temperature, np.random.default_rng((seed, 1)))

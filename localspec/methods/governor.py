@@ -9,11 +9,11 @@ Time reaches this module only as arguments; one *plain step* is the unit of all 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from localspec.calibrate.curve import CostCurve, OnlineCost
 from localspec.methods.base import Walk
+from localspec.methods.calibration import Calibration
 from localspec.tree import MAX_NODES, Tree
 
 OFF_NOTE = "spec off: not faster here"
@@ -46,81 +46,6 @@ MAX_SPARE = 33
 MIN_BUDGET = 8
 
 
-class Calibration:
-    """Corrects a drafter's estimates by what came true, depth by depth.
-
-    Learns from the children of verified nodes, which are judged by the emitted tokens even if they were not verified
-    themselves: so a step that verified the root alone still tells something.
-    """
-
-    _DEPTHS = 9
-    _MEMORY = 0.96
-    _HEAVIEST = 1e30
-    _PRIOR = 2.0
-    #: largest factors by which an estimate is raised: that of a first node, and of deeper ones, where errors add up
-    _MOST_FIRST, most = 1.25, 1.5
-
-    def __init__(self) -> None:
-        # plain lists: trees are small, and this runs in every step that drafted
-        self._expected = [0.0] * self._DEPTHS
-        self._seen = [0.0] * self._DEPTHS
-        self._factor = [1.0] * self._DEPTHS
-        #: of what is counted next: it grows from step to step, instead of all older counts being faded
-        self._weight = 1.0
-
-    def start(self) -> None:
-        """A new text: little of the past remains."""
-        self._fade(0.1)
-        self._update()
-
-    def _fade(self, share: float) -> None:
-        share /= self._weight
-        self._expected = [share * value for value in self._expected]
-        self._seen = [share * value for value in self._seen]
-        self._weight = 1.0
-
-    def correct(self, tree: Tree) -> list[float]:
-        """Corrected p of each node, never larger than the parent's."""
-        factor, last = self._factor, self._DEPTHS - 1
-        topology = tree.topology
-        corrected = [1.0]
-        for p, depth, parent in zip(tree.p[1:], topology.depths[1:], topology.parents[1:], strict=True):
-            corrected.append(min(p * factor[min(depth, last)], corrected[parent]))
-        return corrected
-
-    def observe(self, candidate: Tree, keep: Sequence[int], walk: Walk) -> None:
-        """Compare a candidate tree, of which the nodes `keep` were verified, with the emitted tokens."""
-        if self._weight > self._HEAVIEST:
-            self._fade(1.0)
-        self._weight = weight = self._weight / self._MEMORY
-        last = self._DEPTHS - 1
-        verified = set(keep)
-        expected, seen = self._expected, self._seen
-        topology = candidate.topology
-        for parent, depth, p in zip(topology.parents, topology.depths, candidate.p, strict=True):
-            # Only below a verified node would acceptance have been seen; counting more would count failures alone.
-            if parent in verified:
-                expected[min(depth, last)] += weight * p
-        node: int | None = 0
-        for depth, token in enumerate(walk.tokens, start=1):
-            node = candidate.child(node, token) if node is not None else None
-            if node is None:
-                break
-            seen[min(depth, last)] += weight
-        self._update()
-
-    def _update(self) -> None:
-        factor = 1.0
-        factors = [1.0]
-        prior = self._PRIOR * self._weight
-        for seen, expected in zip(self._seen[1:], self._expected[1:], strict=True):
-            # A depth with few cases leans on the one above.
-            most = self._MOST_FIRST if len(factors) == 1 else self.most
-            factor = min((seen + prior * factor) / (expected + prior), most)
-            factors.append(factor)
-        self._factor = factors
-
-
 class Governor:
     """Chooses the size of every step. `curve` is the calibrated cost, None when there is none.
 
@@ -134,6 +59,8 @@ class Governor:
         self._cost = OnlineCost(curve, self._max_nodes)
         self._trust = Calibration()
         self._draft_cost = 0.0
+        #: what a look took lately, while off
+        self._look_cost = 0.0
         #: no node less likely than this can pay: below the least cost of a further node, which is known by then
         self.least_p = 0.0
         self._cheapest = 1.0
@@ -183,7 +110,7 @@ class Governor:
         return min(PROBE_NODES, self._max_nodes) if due or look else 1
 
     def _cheap_draft(self) -> bool:
-        return self._draft_cost <= CHEAP_DRAFT
+        return self._look_cost <= CHEAP_DRAFT
 
     def _largest_useful(self) -> int:
         """The size with the best yield if every node were accepted; 1 when even that is not faster."""
@@ -199,19 +126,11 @@ class Governor:
     def select(self, tree: Tree) -> Tree:
         """The nodes worth verifying: those with the largest p, as many as pay."""
         self._candidate = tree
-        n = len(tree)
         self._expected = 1.0
-        if n == 1:
+        if len(tree) == 1:
             self._keep = [0]
             return tree
-        p = self._trust.correct(tree)
-        # equal p: the parent has the smaller number and stays first
-        order = sorted(range(n), key=p.__getitem__, reverse=True)
-        costs = self._cost.relative[:n]
-        rates = [
-            tokens / (cost + self._draft_cost)
-            for tokens, cost in zip(accumulate(p[node] for node in order), costs, strict=True)
-        ]
+        order, rates = self._weigh(tree, self._draft_cost)
         self._promise = max(rates)
         best = rates.index(self._promise) + 1
         if self.on:
@@ -222,8 +141,21 @@ class Governor:
         elif best == 1 or self._promise < RETRY_MARGIN:
             best = 2 if self._step >= self._next_probe else 1
         self._keep = sorted(order[:best])
-        self._expected = rates[best - 1] * (costs[best - 1] + self._draft_cost)
+        self._expected = rates[best - 1] * (self._cost.relative[best - 1] + self._draft_cost)
         return tree.prune(self._keep)
+
+    def _weigh(self, tree: Tree, draft_cost: float) -> tuple[list[int], list[float]]:
+        """The nodes by corrected p, and the tokens per plain step of the first, of the first two, and so on."""
+        p = self._trust.correct(tree)
+        # equal p: the parent has the smaller number and stays first
+        order = sorted(range(len(p)), key=p.__getitem__, reverse=True)
+        sums = accumulate([p[node] for node in order])
+        return order, [tokens / (cost + draft_cost) for tokens, cost in zip(sums, self._cost.relative, strict=False)]
+
+    def promise(self, tree: Tree, seconds: float = 0.0) -> float:
+        """Tokens per plain step that the best part of `tree` promises, if its draft took `seconds`."""
+        plain = self._cost.plain_seconds
+        return max(self._weigh(tree, seconds / plain if plain else 0.0)[1])
 
     def spare(self, n_nodes: int, worth: float) -> int:
         """How many draft-only nodes pay beside the selected ones; none while off, nor without a calibrated curve."""
@@ -247,6 +179,7 @@ class Governor:
         if self._candidate is not None:
             share = min(propose_seconds / plain, 1.0) if plain else 0.0
             self._draft_cost += 0.1 * (share - self._draft_cost)
+            self._look_cost += 0.2 * (share - self._look_cost)
             cost += share
             if len(self._candidate) > 1:
                 self._trust.observe(self._candidate, self._keep, walk)
@@ -263,6 +196,7 @@ class Governor:
         if not (useless or self._deficit > MAX_DEFICIT or self._idle >= MAX_IDLE):
             return None
         self.on = False
+        self._look_cost = 0.0  # a first look is free: drafters may have a cheap way for it
         if self._on_since == 0 or self._step - self._on_since > PROBE_EVERY:
             self._gap, self._look_gap = 0.0, LOOK_EVERY
         else:  # on for a moment only: the estimates that said so are wrong

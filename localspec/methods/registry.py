@@ -10,6 +10,7 @@ from localspec.errors import UsageError
 from localspec.methods.base import Drafter, Method
 from localspec.methods.fixed import Fixed
 from localspec.methods.governor import Governor
+from localspec.methods.head_methods import HEAD_NAMES, HeadKit, make_head_drafter, make_head_method
 from localspec.methods.lookahead import LookaheadDrafter
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter
@@ -18,9 +19,12 @@ from localspec.methods.ptd.native import Corpus, Pool
 from localspec.methods.ptd.published import PublishedDrafter
 from localspec.methods.ptd.scout import Scout
 from localspec.methods.strict import StrictVerifier
+from localspec.methods.union import UnionDrafter
 
+#: ptd and heads in one tree
+UNION = "ptd+heads"
 #: what people use
-METHOD_NAMES = ("auto", "ptd", "lookup", "plain")
+METHOD_NAMES = ("auto", "ptd", UNION, "heads", "lookup", "plain")
 #: what those are measured against: published methods as they are published, and ptd without branches
 RIVAL_NAMES = ("ptd-published", "lookahead", "ptd-chain")
 
@@ -31,14 +35,22 @@ MAX_TREE_NODES = 63
 
 def check_method(name: str) -> None:
     """Raise `UsageError` for a name that is no method's."""
-    if name not in METHOD_NAMES + RIVAL_NAMES:
+    if name not in METHOD_NAMES + RIVAL_NAMES + HEAD_NAMES:
         raise UsageError(f"there is no method {name!r}", f"one of {', '.join(METHOD_NAMES)}")
+
+
+def uses_heads(name: str) -> bool:
+    """Whether the method called `name` drafts with heads, where there are any."""
+    return name in (*HEAD_NAMES, UNION, "auto")
 
 
 def make_drafter(
     name: str, eog: frozenset[int] = frozenset(), pool: Pool | None = None, corpus: Corpus | None = None
 ) -> Drafter:
-    """A fresh drafter of the method called `name`; see `make_method`. Raises `UsageError` for an unknown name."""
+    """A fresh drafter of the method called `name`, without heads; see `make_method`.
+
+    Raises `UsageError` for an unknown name.
+    """
     check_method(name)
     makers: dict[str, Callable[[], object]] = {
         "plain": PlainDrafter,
@@ -48,7 +60,7 @@ def make_drafter(
         "ptd-published": lambda: PublishedDrafter(eog),
         "lookahead": lambda: LookaheadDrafter(eog),
     }
-    return cast(Drafter, makers["ptd" if name == "auto" else name]())
+    return cast(Drafter, makers["ptd" if name in ("auto", UNION) else name]())
 
 
 def make_method(
@@ -61,29 +73,36 @@ def make_method(
     eog: frozenset[int] = frozenset(),
     pool: Pool | None = None,
     corpus: Corpus | None = None,
+    heads: HeadKit | None = None,
 ) -> Method:
     """A fresh method for one sequence.
 
     `curve` is the calibrated step cost, None when unknown. `max_nodes` is what the engine allows; at 1 every method is
     plain, and tells `limit_reason` once a generation. Without `governed` every draft is verified, up to `max_nodes`
     nodes, but never more than `MAX_TREE_NODES`. `eog` are the tokens that end a generation. `pool` outlives the texts
-    that the method drafts for, and may be shared; without one nothing does, and a new one has `corpus`. "auto" is the
-    best method known for the model, so the result's own name says which one that is.
+    that the method drafts for, and may be shared; without one nothing does, and a new one has `corpus`. `heads` is what
+    methods on heads need. "auto" is the best method known for the model, so the result's own name says which one that
+    is.
 
     Published methods have sizes of their own: they are never governed, and may take all nodes that the engine allows.
 
-    Raises `UsageError` for an unknown name.
+    Raises `UsageError` for an unknown name, and for a method on heads that has none.
     """
     check_method(name)
     if name == "plain" or max_nodes == 1:
         note = None if name == "plain" or limit_reason is None else f"spec off: {limit_reason}"
         return Method("plain", PlainDrafter(), Fixed(1, note), StrictVerifier())
+    heads = heads or HeadKit()
     if name == "auto":
-        name = "ptd"
+        name = "ptd" if heads.hydra is None else UNION
+    if name in HEAD_NAMES:
+        return make_head_method(name, heads, curve, min(max_nodes, MAX_TREE_NODES), governed=governed)
     drafter = make_drafter(name, eog, pool, corpus)
     if name in ("ptd-published", "lookahead"):
         return Method(name, drafter, Fixed(max_nodes), StrictVerifier())
     max_nodes = min(max_nodes, MAX_TREE_NODES)
-    scheduler = Governor(curve, max_nodes) if governed else Fixed(max_nodes)
-    scout = Scout(eog) if name == "ptd" else None
-    return Method(name, drafter, scheduler, StrictVerifier(), scout)
+    governor = Governor(curve, max_nodes)
+    if name == UNION:
+        drafter = UnionDrafter(drafter, make_head_drafter(name, heads), governor if governed else None)
+    scout = Scout(eog) if name in ("ptd", UNION) else None
+    return Method(name, drafter, governor if governed else Fixed(max_nodes), StrictVerifier(), scout)

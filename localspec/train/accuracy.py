@@ -8,7 +8,7 @@ import torch
 
 from localspec.train.dataset import Runs
 from localspec.train.inputs import Feeder
-from localspec.train.module import HydraModule
+from localspec.train.module import HeadsModule
 
 #: runs that are measured, at most
 MAX_RUNS = 1024
@@ -32,7 +32,7 @@ class Accuracy:
 
 
 @torch.no_grad()
-def measure(module: HydraModule, feeder: Feeder, runs: Runs, max_runs: int = MAX_RUNS) -> Accuracy:
+def measure(module: HeadsModule, feeder: Feeder, runs: Runs, max_runs: int = MAX_RUNS) -> Accuracy:
     """Measure on at most `max_runs` runs."""
     n_heads = feeder.n_heads
     hits = torch.zeros(2, n_heads, dtype=torch.int64)

@@ -10,6 +10,10 @@ from localspec.engine.base import FloatArray, IntArray
 from localspec.train.base import BaseMatrices
 from localspec.train.dataset import RUN, Batch
 from localspec.train.loss import Targets
+from localspec.train.shards import HalfArray
+
+#: inputs that are never larger than its root are left as small as they are
+LEAST_SQUARE = 1e-6
 
 
 class Feeder:
@@ -59,3 +63,12 @@ class Feeder:
             labels=torch.stack([labels[:, rows] for rows in later]),
             valid=torch.stack([valid[:, rows] for rows in later]),
         )
+
+    def scale(self, hidden: HalfArray) -> Tensor:
+        """What makes the inputs of all heads alike in size, float32 [(n_heads + 1) * n_embd]: each element of the
+        hidden state by its own mean square over `hidden` [n, n_embd], embeddings by that of all of them."""
+        squares = np.square(hidden, dtype=np.float32).mean(axis=0)
+        of_hidden = torch.from_numpy(1 / np.sqrt(np.maximum(squares, LEAST_SQUARE)))
+        of_embedding = 1 / self._embedding.float().square().mean().clamp(min=LEAST_SQUARE).sqrt()
+        scales = [of_hidden.to(self.device), *[of_embedding.expand(len(of_hidden))] * self.n_heads]
+        return torch.cat(scales)

@@ -1,12 +1,17 @@
-"""Hydra heads as a torch module, with one trimmed vocabulary head for all (papers.md 1.3, 2.2).
+"""Hydra and Medusa heads as a torch module, with one trimmed vocabulary head for all (papers.md 1.1, 1.3, 2.2).
 
-Head i sees u_i = [h_t; E(x_{t+1}); ..; E(x_{t+1+i})] and predicts x_{t+2+i}. Its first block is y = R u + SiLU(L u);
-further ones are y = x + SiLU(W x + b), each with weights of its own. Weights are float32; `forward` computes in the
-type of its inputs.
+Hydra's head i sees u_i = [h_t; E(x_{t+1}); ..; E(x_{t+1+i})] and predicts x_{t+2+i}. Its first block is
+y = R u + SiLU(L u); further ones, and all of Medusa's, which sees h_t alone, are y = x + SiLU(W x + b), each with
+weights of its own. Weights are float32; `forward` computes in the type of its inputs.
+
+Inputs of Hydra are brought to one size first, as embeddings may be twenty times smaller than hidden states, and these
+have a few huge elements: with one learning rate for all, the small ones would hardly be learned from. The stored heads
+have that factor in their weights.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -14,24 +19,35 @@ from localspec.heads.spec import HYDRA, FloatArray, HeadSpec, IntArray, tensor_s
 from localspec.heads.tensors import Heads
 
 
-class HydraModule(nn.Module):
-    """`spec` is one of `hydra_spec`; `output` are the rows of the model's own output matrix that the vocabulary head
-    starts from, float32 [n_rows, n_embd]. Random weights are drawn from torch's generator.
+class HeadsModule(nn.Module):
+    """`spec` is one of `trained_spec`; `output` are the rows of the model's own output matrix that the vocabulary head
+    starts from, float32 [n_rows, n_embd]. `scale` float32 [(n_heads + 1) * n_embd] is what inputs are multiplied with,
+    1 without. Random weights are drawn from torch's generator.
     """
 
-    def __init__(self, spec: HeadSpec, output: Tensor) -> None:
+    scale: Tensor
+
+    def __init__(self, spec: HeadSpec, output: Tensor, scale: Tensor | None = None) -> None:
         super().__init__()
         self.spec = spec
         n = spec.n_embd
-        #: L and R of the first block, one above the other: one product does both
-        self.first = nn.ModuleList(nn.Linear(n * spec.n_inputs(head), 2 * n) for head in range(spec.n_heads))
+        self.register_buffer("scale", torch.ones((spec.n_heads + 1) * n) if scale is None else scale.detach().clone())
+        #: L and R of the first block of grounded heads, one above the other: one product does both
+        self.first = nn.ModuleList(
+            nn.Linear(n * spec.n_inputs(head), 2 * n) for head in range(spec.n_heads) if spec.grounded
+        )
         self.later = nn.ModuleList(
-            nn.ModuleList(nn.Linear(n, n) for _ in range(spec.n_layers - 1)) for _ in range(spec.n_heads)
+            nn.ModuleList(nn.Linear(n, n) for _ in range(self._n_first, spec.n_layers)) for _ in range(spec.n_heads)
         )
         for linear in (linear for blocks in self.later for linear in blocks):
             nn.init.zeros_(linear.weight)  # the block is the identity at first
             nn.init.zeros_(linear.bias)
         self.output = nn.Parameter(output.detach().clone())
+
+    @property
+    def _n_first(self) -> int:
+        """Number of the first block in `later`."""
+        return int(self.spec.grounded)
 
     def forward(self, u: Tensor) -> list[Tensor]:
         """What each head hands to the vocabulary head, [n, n_embd] a head.
@@ -39,10 +55,15 @@ class HydraModule(nn.Module):
         `u` [n, (n_heads + 1) * n_embd] is the hidden state and the embeddings of the tokens after it.
         """
         n = self.spec.n_embd
+        scaled = u * self.scale.to(u.dtype)
         outputs = []
-        for first, later in zip(self.first, self.later, strict=True):
-            sums = _linear(u[:, : first.in_features], first)
-            x = sums[:, n:] + F.silu(sums[:, :n])
+        for head, later in enumerate(self.later):
+            if self.spec.grounded:
+                first = self.first[head]
+                sums = _linear(scaled[:, : first.in_features], first)
+                x = sums[:, n:] + F.silu(sums[:, :n])
+            else:
+                x = u[:, :n]
             for linear in later:
                 x = x + F.silu(_linear(x, linear))
             outputs.append(x)
@@ -52,28 +73,38 @@ class HydraModule(nn.Module):
         """The weights as they are stored; `d2t` names the token of each row of the vocabulary head."""
         n = self.spec.n_embd
         tensors = {"output.weight": _array(self.output)}
-        for head, (first, later) in enumerate(zip(self.first, self.later, strict=True)):
+        for head, first in enumerate(self.first):
             for part, rows in (("l", slice(0, n)), ("r", slice(n, 2 * n))):
-                tensors[f"head.{head}.blk.0.{part}.weight"] = _array(first.weight[rows])
+                weight = first.weight[rows] * self.scale[: first.in_features]
+                tensors[f"head.{head}.blk.0.{part}.weight"] = _array(weight)
                 tensors[f"head.{head}.blk.0.{part}.bias"] = _array(first.bias[rows])
-            for block, linear in enumerate(later, start=1):
+        for head, later in enumerate(self.later):
+            for block, linear in enumerate(later, start=self._n_first):
                 tensors[f"head.{head}.blk.{block}.l.weight"] = _array(linear.weight)
                 tensors[f"head.{head}.blk.{block}.l.bias"] = _array(linear.bias)
         return Heads(self.spec, {name: tensors[name] for name in tensor_shapes(self.spec)}, d2t)
 
 
-def hydra_spec(
-    n_embd: int, n_vocab: int, *, n_heads: int, n_layers: int, n_draft_vocab: int, base_name: str, fingerprint: str
+def trained_spec(
+    n_embd: int,
+    n_vocab: int,
+    *,
+    n_heads: int,
+    n_layers: int,
+    n_draft_vocab: int,
+    base_name: str,
+    fingerprint: str,
+    arch: str = HYDRA,
 ) -> HeadSpec:
     """The spec of the heads that are trained here. Raises `UsageError` for values that make no heads."""
     return HeadSpec(
-        arch=HYDRA,
+        arch=arch,
         n_heads=n_heads,
         n_layers=n_layers,
         n_embd=n_embd,
         n_vocab=n_vocab,
         n_draft_vocab=n_draft_vocab,
-        grounded=True,
+        grounded=arch == HYDRA,
         tied_blocks=False,
         shared_output=True,
         base_name=base_name,

@@ -13,6 +13,7 @@ import torch
 from localspec.engine.base import IntArray
 from localspec.engine.model import Model
 from localspec.errors import UsageError
+from localspec.heads.base import base_facts
 from localspec.heads.file import write_heads
 from localspec.train import data as making
 from localspec.train.accuracy import Accuracy, measure
@@ -21,12 +22,12 @@ from localspec.train.base import BaseMatrices
 from localspec.train.dataset import Runs, choose_vocabulary, count_tokens
 from localspec.train.device import choose_device, choose_kind
 from localspec.train.inputs import Feeder
-from localspec.train.module import HydraModule, hydra_spec
+from localspec.train.module import HeadsModule, trained_spec
 from localspec.train.prompts import check_shares, digest, is_held_out
 from localspec.train.shards import Shard, ShardFolder, bytes_per_token
 from localspec.train.trainer import Progress as TrainingProgress
 from localspec.train.trainer import Trainer, kind_of
-from localspec.train.work import DataOptions, HeadOptions, WorkFolder
+from localspec.train.work import ARCHS, DataOptions, HeadOptions, WorkFolder
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ class Training:
         heads.check()
         check_shares(prompts)
         self.device = choose_device(device)
-        name = model.gguf_name or model.path.stem
-        self.facts = Facts(name, model.path, model.n_embd, model.n_vocab, model.fingerprint, model.eog)
+        base = base_facts(model)
+        self.facts = Facts(base.name, model.path, model.n_embd, model.n_vocab, base.fingerprint, model.eog)
         data = replace(data, fingerprint=model.fingerprint, prompts=digest(prompts))
         tokenized = making.tokenize(model, prompts)
         making.check_lengths(tokenized, data.max_tokens, model.n_ctx_train)
@@ -137,7 +138,7 @@ class Training:
         done = trainer.train(progress)
         return Trained(trainer, feeder, d2t, held_out, done, perf_counter() - began, learned.n_positions)
 
-    def _module(self, data: Data) -> tuple[HydraModule, Feeder, IntArray]:
+    def _module(self, data: Data) -> tuple[HeadsModule, Feeder, IntArray]:
         """Heads that know nothing yet, what feeds them, and the tokens that they can draft."""
         options, facts = self._head_options, self.facts
         counts = count_tokens(data.shards, data.held_out, facts.n_vocab)
@@ -146,7 +147,7 @@ class Training:
         # a training goes on in the type that it began with, so that it goes on exactly
         kind = kind_of(self.folder.checkpoint) or choose_kind(self.device)
         feeder = Feeder(self._matrices, used, d2t, options.n_heads, self.device, kind)
-        spec = hydra_spec(
+        spec = trained_spec(
             facts.n_embd,
             facts.n_vocab,
             n_heads=options.n_heads,
@@ -154,9 +155,11 @@ class Training:
             n_draft_vocab=len(d2t),
             base_name=facts.name,
             fingerprint=facts.fingerprint,
+            arch=ARCHS[options.arch],
         )
         torch.manual_seed(options.seed)
-        return HydraModule(spec, torch.from_numpy(feeder.output)).to(self.device), feeder, d2t
+        scale = feeder.scale(data.shards[0].hidden)
+        return HeadsModule(spec, torch.from_numpy(feeder.output), scale).to(self.device), feeder, d2t
 
     def export(self, heads: Trained, accuracy: Accuracy, data: Data, output: Path, weight_type: str) -> str:
         """Write the heads to `output` and return the recipe that stands in the file, with their accuracy."""

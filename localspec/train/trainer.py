@@ -20,7 +20,7 @@ from localspec.train.dataset import RUN, Runs
 from localspec.train.device import KINDS
 from localspec.train.inputs import Feeder
 from localspec.train.loss import distillation_loss
-from localspec.train.module import HydraModule
+from localspec.train.module import HeadsModule
 from localspec.train.work import HeadOptions
 
 #: share of all steps in which the rate rises, and at most so many steps
@@ -53,7 +53,7 @@ class Trainer:
     Raises `UsageError` when that file cannot be used.
     """
 
-    def __init__(self, module: HydraModule, feeder: Feeder, runs: Runs, options: HeadOptions, checkpoint: Path) -> None:
+    def __init__(self, module: HeadsModule, feeder: Feeder, runs: Runs, options: HeadOptions, checkpoint: Path) -> None:
         self.module = module
         self._feeder = feeder
         self._runs = runs

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from localspec.errors import UsageError
+from localspec.heads.spec import HYDRA, MEDUSA
 from localspec.paths import atomic_write_json
 
+#: what can be trained: --arch -> `HeadSpec.arch`
+ARCHS = {"hydra": HYDRA, "medusa": MEDUSA}
 FORMAT, VERSION = "localspec-train", 1
 
 
@@ -33,19 +36,23 @@ class DataOptions:
 
 @dataclass(frozen=True)
 class HeadOptions:
-    """What decides the heads, given the data. `batch` counts positions, `vocab` the tokens that can be drafted."""
+    """What decides the heads, given the data. `arch` is one of `ARCHS`, `batch` counts positions, `vocab` the tokens
+    that can be drafted."""
 
     n_heads: int = 4
     n_layers: int = 2
     vocab: int = 8192
     epochs: int = 3
     batch: int = 1024
-    lr: float = 1e-3
+    lr: float = 2e-3
     weight_decay: float = 0.01
     seed: int = 1
+    arch: str = "hydra"
 
     def check(self) -> None:
         """Raise `UsageError` that names the first value that cannot be used."""
+        if self.arch not in ARCHS:
+            raise UsageError(f"heads of the kind {self.arch!r} cannot be trained", f"one of {', '.join(ARCHS)}")
         for name in ("n_heads", "n_layers", "vocab", "epochs", "batch"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}, not a positive number")
@@ -60,6 +67,7 @@ _NAMES = {
     "temperature": "--temp",
     "seed": "--seed",
     "n_parallel": "--parallel",
+    "arch": "--arch",
     "n_heads": "--heads",
     "n_layers": "--blocks",
     "vocab": "--vocab",

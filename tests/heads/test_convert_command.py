@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from localspec.cli import app
+from localspec.heads.base import base_facts
 from localspec.heads.file import read_heads
 from localspec.heads.prefix import PrefixLayer
 from tests.heads.checkpoints import (
@@ -75,7 +76,7 @@ def test_the_command_takes_the_base_model(tmp_path):
     from localspec.engine.model import Model
 
     with Model.load(model) as loaded:
-        assert heads.spec.base_fingerprint == loaded.fingerprint
+        assert heads.spec.base_fingerprint == base_facts(loaded).fingerprint
     assert heads.spec.base_name == "tiny-llama"
     assert heads.spec.prefix is not None
     assert (heads.spec.prefix.n_head, heads.spec.prefix.n_head_kv, heads.spec.prefix.d_head) == (4, 2, 32)

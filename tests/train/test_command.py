@@ -58,18 +58,21 @@ def test_it_makes_heads_and_does_not_begin_again(tmp_path, tiny):
 def test_other_options_are_refused(tmp_path, tiny):
     pytest.importorskip("torch")
     assert run(tiny, "-o", tmp_path / "heads.gguf", *OPTIONS).exit_code == 0
-    for change, name in ((("--seed", 2), "--seed"), (("--tokens", 900), "--tokens"), (("--heads", 3), "--heads")):
+    changes = (("--seed", 2), ("--tokens", 900), ("--heads", 3), ("--arch", "medusa"))
+    for change, name in ((change, change[0]) for change in changes):
         result = run(tiny, "-o", tmp_path / "heads.gguf", *OPTIONS, *change)
         assert result.exit_code == 2
         assert f"another {name}" in result.stderr
     (tmp_path / "heads-training" / "checkpoint.pt").unlink()
-    assert run(tiny, "-o", tmp_path / "heads.gguf", *OPTIONS, "--heads", 3).exit_code == 0
-    assert read_spec(tmp_path / "heads.gguf").n_heads == 3
+    assert run(tiny, "-o", tmp_path / "heads.gguf", *OPTIONS, "--heads", 3, "--arch", "medusa").exit_code == 0
+    spec = read_spec(tmp_path / "heads.gguf")
+    assert (spec.n_heads, spec.arch, spec.grounded) == (3, "medusa", False)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(("--type", "q5_k"), "'q5_k' is not known"), (("--device", "tpu"), "'tpu' is not known"),
+    [(("--type", "q5_k"), "'q5_k' is not known"), (("--arch", "eagle"), "'eagle' cannot be trained"),
+     (("--device", "tpu"), "'tpu' is not known"),
      (("--prompts", "none.jsonl"), "none.jsonl cannot be read")],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused_at_once(tmp_path, tiny, options, message):

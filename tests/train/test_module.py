@@ -17,14 +17,22 @@ torch = pytest.importorskip("torch")
 D2T = np.array([1, 4, 5, 9, 10, 22, 23, 31, 39], dtype=np.int32)
 
 
-def _module(n_layers: int = 2, seed: int = 2) -> Any:
-    from localspec.train.module import HydraModule, hydra_spec
+def _module(n_layers: int = 2, seed: int = 2, arch: str = "hydra-mlp") -> Any:
+    from localspec.train.module import HeadsModule, trained_spec
 
     torch.manual_seed(seed)
-    spec = hydra_spec(
-        H, V, n_heads=N_HEADS, n_layers=n_layers, n_draft_vocab=len(D2T), base_name="b", fingerprint="0" * 16
+    spec = trained_spec(
+        H,
+        V,
+        n_heads=N_HEADS,
+        n_layers=n_layers,
+        n_draft_vocab=len(D2T),
+        base_name="b",
+        fingerprint="0" * 16,
+        arch=arch,
     )
-    module = HydraModule(spec, torch.from_numpy(Matrices().output[D2T]))
+    scale = torch.rand((N_HEADS + 1) * H) + 0.5
+    module = HeadsModule(spec, torch.from_numpy(Matrices().output[D2T]), scale)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
@@ -42,12 +50,13 @@ def _batch() -> Any:
     return Runs([shard([50, 9, 2])], [False], False, N_HEADS).batch(np.arange(4))
 
 
+@pytest.mark.parametrize("arch", ["hydra-mlp", "medusa"])
 @pytest.mark.parametrize("n_layers", [1, 2, 3])
-def test_exported_heads_say_what_the_module_says(tmp_path, n_layers):
-    module, feeder = _module(n_layers), _feeder()
+def test_exported_heads_say_what_the_module_says(tmp_path, n_layers, arch):
+    module, feeder = _module(n_layers, arch=arch), _feeder()
     write_heads(tmp_path / "heads.gguf", module.to_heads(D2T), "f32")
     heads = read_heads(tmp_path / "heads.gguf")
-    assert (heads.spec.arch, heads.spec.shared_output, heads.spec.tied_blocks) == ("hydra-mlp", True, False)
+    assert (heads.spec.arch, heads.spec.shared_output, heads.spec.tied_blocks) == (arch, True, False)
     assert heads.d2t is not None and heads.d2t.tolist() == D2T.tolist()
     reference = ReferenceHeads(heads, Matrices().embedding)
     batch = _batch()
@@ -61,6 +70,20 @@ def test_exported_heads_say_what_the_module_says(tmp_path, n_layers):
         tokens = np.stack([batch.tokens[run, place + i] for i in range(head + 1)], axis=1)
         theirs = reference.logits(head, batch.hidden[run, place].astype(np.float32), tokens)
         assert np.abs(ours - theirs).max() < 1e-4
+
+
+def test_inputs_of_all_kinds_are_of_one_size():
+    feeder = _feeder()
+    hidden = shard([50, 9, 2]).hidden.copy()
+    hidden[:, 3] *= 100
+    hidden[:, 4] = 0
+    scale = feeder.scale(hidden)
+    scaled = hidden.astype(np.float32) * scale[:H].numpy()
+    squares = np.square(scaled).mean(axis=0)
+    assert np.allclose(np.delete(squares, 4), 1, rtol=1e-3) and squares[4] == 0
+    embedding = torch.from_numpy(Matrices().embedding) * scale[H : 2 * H]
+    assert embedding.square().mean().item() == pytest.approx(1, rel=1e-3)
+    assert torch.equal(scale[H : 2 * H], scale[-H:])
 
 
 def _naive_loss(module: Any, batch: Any) -> tuple[Any, list[float]]:
@@ -78,7 +101,7 @@ def _naive_loss(module: Any, batch: Any) -> tuple[Any, list[float]]:
                 tokens = batch.tokens[run]
                 u = torch.cat([g[j], *(embedding[tokens[j + i]] for i in range(head + 1))])
                 first = module.first[head]
-                sums = first.weight @ u + first.bias
+                sums = first.weight @ (u * module.scale[: len(u)]) + first.bias
                 x = sums[H:] + torch.nn.functional.silu(sums[:H])
                 for block in module.later[head]:
                     x = x + torch.nn.functional.silu(block.weight @ x + block.bias)

@@ -20,15 +20,15 @@ OPTIONS = HeadOptions(n_heads=N_HEADS, vocab=V, epochs=6, batch=128, lr=3e-3)
 
 def _trainer(path: Any, options: HeadOptions = OPTIONS, seed: int = 1) -> Any:
     from localspec.train.inputs import Feeder
-    from localspec.train.module import HydraModule, hydra_spec
+    from localspec.train.module import HeadsModule, trained_spec
     from localspec.train.trainer import Trainer
 
     matrices = Matrices()
     d2t = np.arange(V, dtype=np.int32)
     feeder = Feeder(matrices, d2t, d2t, N_HEADS, torch.device("cpu"), torch.float32)  # type: ignore[arg-type]
     torch.manual_seed(seed)
-    spec = hydra_spec(H, V, n_heads=N_HEADS, n_layers=2, n_draft_vocab=V, base_name="b", fingerprint="0" * 16)
-    module = HydraModule(spec, torch.from_numpy(feeder.output))
+    spec = trained_spec(H, V, n_heads=N_HEADS, n_layers=2, n_draft_vocab=V, base_name="b", fingerprint="0" * 16)
+    module = HeadsModule(spec, torch.from_numpy(feeder.output))
     runs = Runs([counting_shard(matrices, 60, 40, 1)], [False], False, N_HEADS)
     return Trainer(module, feeder, runs, options, path), feeder
 

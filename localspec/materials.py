@@ -1,0 +1,63 @@
+"""What the methods of a session are made of: the corpus and pool of ptd, draft heads and their bank.
+
+Each is made when a method first needs it, and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from localspec.engine.base import TreeContext
+from localspec.engine.heads import open_heads
+from localspec.engine.model import Model
+from localspec.heads.choose import HYDRA_KIND, MEDUSA_KIND, choose_heads
+from localspec.heads.file import read_spec
+from localspec.methods.head_methods import HeadKit
+from localspec.methods.heads import Evaluator
+from localspec.methods.ptd.corpus import corpus_text
+from localspec.methods.ptd.native import Corpus, Pool, new_corpus, new_pool
+
+
+class Materials:
+    """Of `model` and its context `ctx`. With `pool` what was learned may outlive a text; `heads` are files.
+
+    Raises what `choose_heads` raises.
+    """
+
+    def __init__(self, model: Model, ctx: TreeContext, *, pool: bool = True, heads: Sequence[Path] = ()) -> None:
+        self._model = model
+        self._ctx = ctx
+        self._keep_pool = pool
+        #: files of draft heads by kind, "hydra" and "medusa"
+        self.head_files = choose_heads(model, heads)
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """How language usually goes on, in this model's tokens."""
+        return new_corpus(self._model.tokenize(corpus_text()))
+
+    @cached_property
+    def pool(self) -> Pool | None:
+        """What answers taught the drafter for later ones; None when nothing may outlive its text."""
+        return new_pool(corpus=self.corpus) if self._keep_pool else None
+
+    def clear_pool(self) -> None:
+        """Forget what answers taught the drafter."""
+        if self.pool is not None:
+            self.pool.clear()
+
+    @cached_property
+    def heads(self) -> HeadKit:
+        """What methods on heads need. Raises `ModelError` for a damaged file."""
+        specs = [read_spec(path) for path in self.head_files.values()]
+        return HeadKit(
+            self._evaluator(HYDRA_KIND),
+            self._evaluator(MEDUSA_KIND),
+            depth=min((spec.n_heads for spec in specs), default=0),
+        )
+
+    def _evaluator(self, kind: str) -> Evaluator | None:
+        path = self.head_files.get(kind)
+        return None if path is None else open_heads(self._model, self._ctx, path)

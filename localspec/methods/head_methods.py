@@ -1,0 +1,111 @@
+"""The methods that draft with heads: what EntMTP is measured against, and EntMTP itself (papers.md sections 1 and 2).
+
+"medusa" and "hydra-static" verify the 63-node tree that both were published with at every step, "hydra-best" the best
+tree of this machine's bank. "entmtp-..." pick a tree of the bank for every step by a policy, under the governor.
+"heads" has no bank: it verifies those nodes of one wide tree that pay at this step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from localspec.calibrate.curve import CostCurve
+from localspec.entmtp.policies import Policy
+from localspec.errors import UsageError
+from localspec.methods.bank import BankGovernor, TreeBank
+from localspec.methods.base import Method
+from localspec.methods.fixed import Fixed
+from localspec.methods.governor import Governor
+from localspec.methods.heads import Evaluator, HeadsDrafter
+from localspec.methods.strict import StrictVerifier
+from localspec.static_tree import MC_SIM_7B_63, StaticTree
+
+POLICY_NAMES = ("star", "ladder", "tau", "value")
+HEAD_NAMES = ("heads", "medusa", "hydra-static", "hydra-best", *(f"entmtp-{name}" for name in POLICY_NAMES))
+
+#: the wide tree of "heads" and of the union with ptd: more children near the root, where most steps end
+WIDE = StaticTree.from_paths(
+    [
+        *([a] for a in range(6)),
+        *([a, b] for a, width in enumerate((4, 2, 2, 1)) for b in range(width)),
+        *([0, b, c] for b, width in enumerate((3, 1)) for c in range(width)),
+        [1, 0, 0],
+        [0, 0, 0, 0],
+        [0, 0, 0, 1],
+    ],
+    "wide",
+)
+
+
+@dataclass(frozen=True)
+class PolicyBank:
+    """The trees of a calibrated bank, the smallest first, and policies fitted to them by name."""
+
+    trees: Sequence[StaticTree]
+    policies: Mapping[str, Policy]
+
+
+@dataclass(frozen=True)
+class HeadKit:
+    """What methods on heads are made of. Evaluators are None where the model has no such heads.
+
+    `bank` is called when a method needs it; it raises `UsageError` when nothing was calibrated.
+    """
+
+    hydra: Evaluator | None = None
+    medusa: Evaluator | None = None
+    bank: Callable[[], PolicyBank] | None = None
+    #: of the deepest tree that all of them can draft
+    depth: int = 4
+
+
+def make_head_method(
+    name: str, kit: HeadKit, curve: CostCurve | None, max_nodes: int, *, governed: bool = True
+) -> Method:
+    """The method called `name`, one of `HEAD_NAMES`; see `registry.make_method`.
+
+    Raises `UsageError` when the model lacks the heads, or the machine the bank, that it needs.
+    """
+    heads = _evaluator(name, kit)
+    if name in ("medusa", "hydra-static"):
+        return _static(name, heads, within(MC_SIM_7B_63, kit.depth))
+    if name == "heads":
+        scheduler = Governor(curve, max_nodes) if governed else Fixed(max_nodes)
+        return Method(name, make_head_drafter(name, kit), scheduler, StrictVerifier())
+    if kit.bank is None:
+        raise UsageError(f"{name} needs a bank of trees, which this model cannot have here")
+    stored = kit.bank()
+    bank = TreeBank(stored.trees)
+    if name == "hydra-best":
+        star = stored.policies["star"]
+        return _static(name, heads, bank.trees[star.choose(0.0)])
+    policy = stored.policies[name.removeprefix("entmtp-")]
+    drafter = HeadsDrafter(heads, bank.union, scored=True)
+    return Method(name, drafter, BankGovernor(curve, max_nodes, bank, policy, drafter.score), StrictVerifier())
+
+
+def make_head_drafter(name: str, kit: HeadKit) -> HeadsDrafter:
+    """What drafts the wide tree for a method of that name. Raises `UsageError` where there are no Hydra heads."""
+    return HeadsDrafter(_evaluator(name, kit), within(WIDE, kit.depth))
+
+
+def _evaluator(name: str, kit: HeadKit) -> Evaluator:
+    heads = kit.medusa if name == "medusa" else kit.hydra
+    if heads is None:
+        raise UsageError(
+            f"{name} drafts with {'Medusa' if name == 'medusa' else 'Hydra'} heads, and there are none for this model",
+            "give some with --heads FILE, or make them: `localspec train-heads --help`",
+        )
+    return heads
+
+
+def _static(name: str, heads: Evaluator, tree: StaticTree) -> Method:
+    return Method(name, HeadsDrafter(heads, tree), Fixed(tree.n_nodes), StrictVerifier())
+
+
+def within(tree: StaticTree, depth: int) -> StaticTree:
+    """The part of `tree` that is at most `depth` deep."""
+    if tree.topology.depth <= depth:
+        return tree
+    return StaticTree.from_paths([path for path in tree.paths if len(path) <= depth], tree.name)

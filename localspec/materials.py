@@ -5,14 +5,14 @@ Each is made when a method first needs it, and kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
 from localspec.engine.base import TreeContext
-from localspec.engine.heads import open_heads
+from localspec.engine.heads import make_heads
 from localspec.engine.model import Model
-from localspec.heads.choose import HYDRA_KIND, MEDUSA_KIND, choose_heads
+from localspec.heads.choose import HYDRA_KIND, MEDUSA_KIND
 from localspec.heads.file import read_spec
 from localspec.methods.head_methods import HeadKit
 from localspec.methods.heads import Evaluator
@@ -21,17 +21,17 @@ from localspec.methods.ptd.native import Corpus, Pool, new_corpus, new_pool
 
 
 class Materials:
-    """Of `model` and its context `ctx`. With `pool` what was learned may outlive a text; `heads` are files.
-
-    Raises what `choose_heads` raises.
+    """Of `model` and its context `ctx`. With `pool` what was learned may outlive a text. `head_files` are those of
+    draft heads, by kind (see `choose_heads`).
     """
 
-    def __init__(self, model: Model, ctx: TreeContext, *, pool: bool = True, heads: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, model: Model, ctx: TreeContext, *, pool: bool = True, head_files: Mapping[str, Path] | None = None
+    ) -> None:
         self._model = model
         self._ctx = ctx
         self._keep_pool = pool
-        #: files of draft heads by kind, "hydra" and "medusa"
-        self.head_files = choose_heads(model, heads)
+        self.head_files = dict(head_files or {})
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -60,4 +60,4 @@ class Materials:
 
     def _evaluator(self, kind: str) -> Evaluator | None:
         path = self.head_files.get(kind)
-        return None if path is None else open_heads(self._model, self._ctx, path)
+        return None if path is None else make_heads(self._model, self._ctx, path)

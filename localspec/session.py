@@ -7,6 +7,7 @@ keeps the prompt cache between them. It prints nothing; progress goes to the cal
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from localspec import decode, hub, machine
@@ -21,12 +22,15 @@ from localspec.engine.base import FloatArray, TreeContext
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams, SamplingParams, check_gpu_layers
 from localspec.engine.sampler import ChainSampler
+from localspec.entmtp.in_use import calibrated_bank
+from localspec.entmtp.prompts import AUTO
 from localspec.events import Event
+from localspec.heads.choose import choose_heads
 from localspec.materials import Materials
 from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
 from localspec.methods.ptd.native import Corpus
-from localspec.methods.registry import make_method, uses_heads
+from localspec.methods.registry import make_method, uses_bank, uses_heads
 
 #: called with what is going on ("loading the model", "measuring this machine") and the share that is done, 0 to 1
 Progress = Callable[[str, float], None]
@@ -56,12 +60,15 @@ class Session:
         self.method_name = method
         self.name = hub.name_of(model.path)
         self.calibration: Outcome | None = None
-        self.ctx: TreeContext = model.new_context(context)
-        self.materials = Materials(model, self.ctx, pool=pool, heads=heads)
+        files = choose_heads(model, heads)
+        #: the kind of text to come, for which trees were calibrated: chat, code, math or auto
+        self.task = AUTO
+        self.ctx: TreeContext = model.new_context(replace(context, hidden=context.hidden or bool(files)))
+        self.materials = Materials(model, self.ctx, pool=pool, head_files=files)
         self._n_gpu_layers = n_gpu_layers
         self._progress = progress
         self.generator = decode.Generator(model, self.ctx)
-        self._methods: dict[tuple[str, bool], Method] = {}
+        self._methods: dict[tuple[str, bool, str], Method] = {}
         self._template: ChatTemplate | None = None
         self._active: Generator[Event, None, None] | None = None
 
@@ -143,18 +150,20 @@ class Session:
         Raises `UsageError` for an unknown name.
         """
         name = name or self.method_name
-        if (name, governed) not in self._methods:
+        key = name, governed, self.task if uses_bank(name) else ""
+        if key not in self._methods:
             # made once before the curve exists, so that an unknown name costs no calibration
             made = self._make(name, governed)
             if made.name != "plain":
                 self.calibrate()
                 made = self._make(name, governed)
-            self._methods[name, governed] = made
-        return self._methods[name, governed]
+            self._methods[key] = made
+        return self._methods[key]
 
     def _make(self, name: str, governed: bool) -> Method:
         ctx, materials = self.ctx, self.materials
         pool, corpus = (None, None) if name == "plain" else (materials.pool, materials.corpus)
+        heads = replace(materials.heads, bank=lambda: calibrated_bank(self, self.task)) if uses_heads(name) else None
         return make_method(
             name,
             curve=self.curve,
@@ -164,7 +173,7 @@ class Session:
             eog=self.model.eog,
             pool=pool,
             corpus=corpus,
-            heads=materials.heads if uses_heads(name) else None,
+            heads=heads,
         )
 
     @property

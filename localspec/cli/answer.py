@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli.console import progress_bar
@@ -23,11 +23,12 @@ OFF = "spec off: "
 
 
 @contextmanager
-def open_session(engine: EngineOptions, method: str, *, pool: bool = True) -> Iterator[Session]:
-    """A session as the options say, with progress bars while it is made; see `Session` on `pool`."""
+def open_session(engine: EngineOptions, method: str, *, pool: bool = True, hidden: bool = False) -> Iterator[Session]:
+    """A session as the options say, with progress bars while it is made; see `Session` on `pool`, and `ContextParams`
+    on `hidden`."""
     from localspec.machine import load_native
 
-    context = engine.context()
+    context = replace(engine.context(), hidden=hidden)
     load_native()
     from localspec.session import Session
 

@@ -10,7 +10,19 @@ import typer
 from typer.core import TyperGroup
 
 from localspec import __version__
-from localspec.cli import bench, chat, convert_heads, doctor, generate, models, replay, streams, train_heads, verify
+from localspec.cli import (
+    bench,
+    calibrate,
+    chat,
+    convert_heads,
+    doctor,
+    generate,
+    models,
+    replay,
+    streams,
+    train_heads,
+    verify,
+)
 from localspec.errors import LocalspecError
 
 INTERRUPTED = 130
@@ -88,5 +100,5 @@ def _root(
     pass
 
 
-for _module in (chat, generate, bench, verify, replay, doctor, models, convert_heads, train_heads):
+for _module in (chat, generate, bench, verify, replay, calibrate, doctor, models, convert_heads, train_heads):
     _module.register(app)

@@ -1,4 +1,4 @@
-"""`localspec doctor` and `localspec calibrate`: what this machine has and how fast it is."""
+"""`localspec doctor`: what this machine has and how fast it is."""
 
 from __future__ import annotations
 
@@ -11,73 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localspec import __version__
-from localspec.cli.options import EngineOptions, LogOptions, with_options
+from localspec.cli.options import LogOptions, with_options
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from localspec.calibrate.curve import CostCurve
     from localspec.hub import LocalModel
 
 
 def register(app: typer.Typer) -> None:
-    app.command("calibrate")(calibrate)
     app.command("doctor")(doctor)
-
-
-@with_options
-def calibrate(
-    engine: EngineOptions,
-    logs: LogOptions,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="The model; the same as --model.", show_default=False)
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Measure again what is stored.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Measure what a step costs on this machine, for trees of 1 to 64 nodes (at most 10 s)."""
-    from localspec.calibrate.store import curve_path
-    from localspec.cli.answer import open_session
-    from localspec.cli.console import console, note, progress_bar
-    from localspec.errors import UsageError
-
-    logs.set_up()
-    if name is not None:
-        if engine.model is not None:
-            raise UsageError("the model is named twice", "give it as an argument or with --model")
-        engine.model = name
-    with open_session(engine, "plain") as session, progress_bar() as progress:
-        session.on_progress(progress)
-        outcome = session.calibrate(force)
-        curve = outcome.curve
-        if as_json:
-            about = {
-                "model": session.name,
-                "gguf_name": session.model.gguf_name,
-                "file": str(curve_path(session.curve_key)),
-                "status": outcome.status,
-                "detail": outcome.detail,
-                "curve": None if curve is None else curve.to_dict(),
-            }
-            sys.stdout.write(json.dumps(about) + "\n")
-            return
-        if curve is not None:
-            console(stderr=False).print(curve_table(curve))
-        note(outcome.detail)
-
-
-def curve_table(curve: CostCurve) -> Table:
-    """A cost curve for people."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("Nodes", "Step", "Plain steps", "Per node"):
-        table.add_column(column, justify="right")
-    for n in curve.n:
-        table.add_row(
-            str(n), f"{curve.cost(n) * 1e3:.2f} ms", f"{curve.ratio(n):.2f}", f"{curve.cost(n) / n * 1e3:.2f} ms"
-        )
-    return table
 
 
 @with_options
@@ -189,6 +130,7 @@ def _show(report: dict[str, Any]) -> None:
     from rich.table import Table
 
     from localspec.calibrate.curve import CostCurve
+    from localspec.cli.calibrate import curve_table
     from localspec.cli.console import console
     from localspec.cli.models import size_text
 

@@ -1,5 +1,5 @@
 """ctypes declarations of the symbols that the patched library adds (`include/llama-tree.h`,
-`include/llama-row-kernels.h` and `include/llama-drafter.h` of ggml_patches).
+`include/llama-row-kernels.h`, `include/llama-drafter.h` and `include/llama-heads.h` of ggml_patches).
 
 `library()` is the handle that llama-cpp-python has loaded, with the extra functions declared; None when the installed
 llama-cpp-python is not patched or speaks another version of the interface.
@@ -14,7 +14,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-ABI = 4
+ABI = 5
 MAX_NODES = 256
 
 OK, FULL, ABORTED = 0, 1, 2
@@ -33,6 +33,9 @@ _bool = ctypes.c_bool
 _drafter = ctypes.c_void_p
 _corpus = ctypes.c_void_p
 _pool = ctypes.c_void_p
+_model = ctypes.c_void_p
+_heads = ctypes.c_void_p
+_plan = ctypes.c_void_p
 
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_row_kernels_enabled": (_bool, []),
@@ -71,6 +74,14 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         _i32,
         [_drafter, _i32, _array, _array, _array, _array, _array, _array, _i32, _array, _i32],
     ),
+    "llama_heads_load": (_heads, [_model, ctypes.c_char_p, ctypes.c_uint32]),
+    "llama_heads_free": (None, [_heads]),
+    "llama_heads_n_heads": (_i32, [_heads]),
+    "llama_heads_n_bytes": (_i64, [_heads]),
+    "llama_heads_device": (ctypes.c_char_p, [_heads]),
+    "llama_heads_plan_init": (_plan, [_heads, _i32, _array, _array]),
+    "llama_heads_plan_free": (None, [_plan]),
+    "llama_heads_draft": (_i32, [_plan, _ctx, _array, _i32, _array, _array, _array]),
 }
 
 

@@ -76,9 +76,13 @@ class NativeContext:
     def n_past(self, seq: int = 0) -> int:
         return self._n_past[self._checked(seq)]
 
-    def _checked(self, seq: int) -> int:
+    def check_open(self) -> None:
+        """Raise `EngineError` when the context is closed."""
         if not self._free.alive:
             raise EngineError("this context is closed")
+
+    def _checked(self, seq: int) -> int:
+        self.check_open()
         if not 0 <= seq < self.n_seq_max:
             raise UsageError(f"sequence {seq} does not exist; this context has {self.n_seq_max}")
         return seq

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import threading
 import weakref
@@ -18,12 +17,12 @@ from localspec.engine import bindings, logs, memory
 from localspec.engine.base import TreeContext
 from localspec.engine.params import ContextParams, available_memory, check_gpu_layers
 from localspec.errors import EngineError, LocalspecError, ModelError
+from localspec.fingerprint import file_fingerprint
 from localspec.gguf_check import check_gguf
 
 #: called with the loaded share, 0.0 to 1.0; returns False to stop loading
 LoadProgress = Callable[[float], bool]
 
-_MIB = 1 << 20
 _backend_lock = threading.Lock()
 _backend_ready = False
 
@@ -49,8 +48,8 @@ class Model:
         self.handle = handle
         self.path = path
         self._n_gpu_layers = n_gpu_layers
-        self._contexts: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._free = weakref.finalize(self, _release, handle, self._contexts)
+        self._owned: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._free = weakref.finalize(self, _release, handle, self._owned)
         self.vocab = L.llama_model_get_vocab(handle)
         self.metadata = _metadata(handle)
         self.gguf_name: str | None = self.metadata.get("general.name") or None
@@ -137,13 +136,7 @@ class Model:
     @cached_property
     def fingerprint(self) -> str:
         """Identity of the file's content: 16 hex digits from its size, first and last MiB."""
-        size = self.path.stat().st_size
-        digest = hashlib.sha256(str(size).encode())
-        with self.path.open("rb") as file:
-            digest.update(file.read(_MIB))
-            file.seek(max(0, size - _MIB))
-            digest.update(file.read(_MIB))
-        return digest.hexdigest()[:16]
+        return file_fingerprint(self.path)
 
     def tokenize(self, text: str, add_special: bool = False, parse_special: bool = False) -> list[int]:
         """Token ids of `text`.
@@ -203,8 +196,12 @@ class Model:
             from localspec.engine.patched import new_patched_context
 
             context = new_patched_context(self, params)
-        self._contexts.add(context)
+        self.own(context)
         return context
+
+    def own(self, resource: Any) -> None:
+        """Have `resource`, which uses the native model, closed before the model is."""
+        self._owned.add(resource)
 
     @property
     def shape(self) -> memory.Shape:
@@ -237,7 +234,7 @@ class Model:
         memory.refuse_oversized(self.shape, params, params.resolve_n_ctx(self.n_ctx_train), available)
 
     def close(self) -> None:
-        """Free the model and every context made from it. Idempotent."""
+        """Free the model and everything made from it. Idempotent."""
         self._free()
 
     def __enter__(self) -> Model:
@@ -247,10 +244,10 @@ class Model:
         self.close()
 
 
-def _release(handle: Any, contexts: Iterable[Any]) -> None:
+def _release(handle: Any, owned: Iterable[Any]) -> None:
     # A context that outlives its model would read freed memory, also when the interpreter ends.
-    for context in list(contexts):
-        context.close()
+    for resource in list(owned):
+        resource.close()
     L.llama_model_free(handle)
 
 

@@ -22,7 +22,9 @@ from localspec.methods.strict import StrictVerifier
 from localspec.static_tree import MC_SIM_7B_63, StaticTree
 
 POLICY_NAMES = ("star", "ladder", "tau", "value")
-HEAD_NAMES = ("heads", "medusa", "hydra-static", "hydra-best", *(f"entmtp-{name}" for name in POLICY_NAMES))
+#: methods whose trees are of a bank
+BANK_NAMES = ("hydra-best", *(f"entmtp-{name}" for name in POLICY_NAMES))
+HEAD_NAMES = ("heads", "medusa", "hydra-static", *BANK_NAMES)
 
 #: the wide tree of "heads" and of the union with ptd: more children near the root, where most steps end
 WIDE = StaticTree.from_paths(

@@ -10,7 +10,7 @@ from localspec.errors import UsageError
 from localspec.methods.base import Drafter, Method
 from localspec.methods.fixed import Fixed
 from localspec.methods.governor import Governor
-from localspec.methods.head_methods import HEAD_NAMES, HeadKit, make_head_drafter, make_head_method
+from localspec.methods.head_methods import BANK_NAMES, HEAD_NAMES, HeadKit, make_head_drafter, make_head_method
 from localspec.methods.lookahead import LookaheadDrafter
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter
@@ -42,6 +42,11 @@ def check_method(name: str) -> None:
 def uses_heads(name: str) -> bool:
     """Whether the method called `name` drafts with heads, where there are any."""
     return name in (*HEAD_NAMES, UNION, "auto")
+
+
+def uses_bank(name: str) -> bool:
+    """Whether the method called `name` takes its trees from a calibrated bank."""
+    return name in BANK_NAMES
 
 
 def make_drafter(

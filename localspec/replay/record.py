@@ -72,9 +72,12 @@ def record(
     *,
     sampling: SamplingParams,
     max_tokens: int,
+    method: str | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Answer `prompts` and append them to the log at `path`; those that it holds already are skipped.
+
+    `method` answers (None: that of the session); it has no influence on the answers.
 
     Returns how many were made. Raises `UsageError` when the log is of another model or other settings.
     """
@@ -89,7 +92,7 @@ def record(
     with LogWriter(path, header) as writer:
         todo = [prompt for prompt in prompts if prompt.id not in writer.done]
         for n, prompt in enumerate(todo, start=1):
-            writer.append(record_answer(session, prompt, sampling, max_tokens))
+            writer.append(record_answer(session, prompt, sampling, max_tokens, method))
             if progress is not None:
                 progress(n, len(todo))
     return len(todo)

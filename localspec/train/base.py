@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import gguf
 import numpy as np
-from gguf import GGUFReader
 
 from localspec.engine.base import FloatArray, IntArray
 from localspec.errors import ModelError
+from localspec.heads.embeddings import EMBEDDING, read_tensors, rows_of
 from localspec.train.shards import Shard
 
-EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+OUTPUT = "output.weight"
 #: positions that the output matrix is tried on
 N_TRIED = 256
 #: how far its logits may be from the engine's, as a share of their spread: weights and states are rounded there
@@ -28,9 +26,7 @@ class BaseMatrices:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
-        if EMBEDDING not in tensors:
-            raise ModelError(f"{path.name} has no tensor {EMBEDDING}", "heads cannot be trained for this model")
+        tensors = read_tensors(path)
         if "output.bias" in tensors:
             raise ModelError(f"{path.name} adds a bias to its logits", "heads cannot be trained for this model")
         self._embedding = tensors[EMBEDDING]
@@ -38,11 +34,11 @@ class BaseMatrices:
 
     def embeddings(self, tokens: IntArray) -> FloatArray:
         """Input embeddings, float32 [n, n_embd]."""
-        return _rows(self._embedding, tokens)
+        return rows_of(self._embedding, tokens)
 
     def output_rows(self, tokens: IntArray) -> FloatArray:
         """Rows of the output matrix, float32 [n, n_embd]: logits are their products with the hidden state."""
-        return _rows(self._output, tokens)
+        return rows_of(self._output, tokens)
 
     def check_logits(self, shard: Shard) -> None:
         """Refuse a model whose logits are more than these products, such as scaled or capped ones.
@@ -59,8 +55,3 @@ class BaseMatrices:
                 f"the logits of {self._path.name} are not its hidden states times its output matrix",
                 "heads cannot be trained for models that scale or cap their logits",
             )
-
-
-def _rows(tensor: Any, tokens: IntArray) -> FloatArray:
-    rows: FloatArray = np.asarray(gguf.quants.dequantize(tensor.data[tokens], tensor.tensor_type), dtype=np.float32)
-    return rows

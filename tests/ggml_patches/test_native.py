@@ -80,3 +80,8 @@ def test_a_row_is_right_and_the_same_whatever_is_computed_beside_it(build: Path,
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_trees_agree_with_plain_decoding_through_the_c_interface(build: Path, tmp_path: Path, kind: str) -> None:
     assert "ok" in run([program(build, "test-tree"), write_tiny(tmp_path / "tiny.gguf", kind)])
+
+
+def test_draft_heads_through_the_c_interface(build: Path, tmp_path: Path) -> None:
+    model = write_tiny(tmp_path / "tiny.gguf")
+    assert "ok" in run([program(build, "test-heads"), model, tmp_path / "heads.gguf"])

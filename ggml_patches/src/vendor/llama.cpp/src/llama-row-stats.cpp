@@ -1,35 +1,43 @@
 #include "llama-row-stats.h"
 
+#include "llama-row-math.h"
+
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
-// libllama is built for the baseline instruction set. these loops are the hot part of a verification step on the host
-// (a vocabulary has 10^5 entries), so let the compiler emit wider versions and choose at load time where it can
-#if defined(__GLIBC__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#    define LLAMA_ROW_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
-#else
-#    define LLAMA_ROW_CLONES
-#endif
+static constexpr int32_t BLOCK      = 64;
+static constexpr int32_t MAX_BLOCKS = 512; // of a row, whose maxima are kept
 
-static constexpr int32_t BLOCK = 64;
-
+// the largest entry of each whole block; NaN is passed over
 LLAMA_ROW_CLONES
-static float block_max(const float * x) {
-    float lane[16];
-    for (int32_t j = 0; j < 16; ++j) {
-        lane[j] = -INFINITY;
-    }
-    for (int32_t i = 0; i < BLOCK; i += 16) {
-        for (int32_t j = 0; j < 16; ++j) {
-            lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+static void block_maxima(const float * row, int32_t n_blocks, int32_t block, float * maxima) {
+    for (int32_t b = 0; b < n_blocks; ++b) {
+        const float * x = row + (int64_t) b*block;
+
+        float lane[BLOCK];
+        for (int32_t j = 0; j < BLOCK; ++j) {
+            lane[j] = -INFINITY;
         }
+        for (int32_t i = 0; i < block; i += BLOCK) {
+            for (int32_t j = 0; j < BLOCK; ++j) {
+                lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+            }
+        }
+        for (int32_t width = BLOCK/2; width > 0; width /= 2) {
+            for (int32_t j = 0; j < width; ++j) {
+                lane[j] = lane[j + width] > lane[j] ? lane[j + width] : lane[j];
+            }
+        }
+        maxima[b] = lane[0];
     }
-    float max = lane[0];
-    for (int32_t j = 1; j < 16; ++j) {
-        max = lane[j] > max ? lane[j] : max;
-    }
-    return max;
+}
+
+// the k-th largest of n numbers, n >= k
+static float kth_largest(const float * x, int32_t n, int32_t k) {
+    float copy[MAX_BLOCKS];
+    std::copy(x, x + n, copy);
+    std::nth_element(copy, copy + k - 1, copy + n, [](float a, float b) { return a > b; });
+    return copy[k - 1];
 }
 
 void llama_row_top_k(const float * row, int32_t n, int32_t k, llama_token * ids, float * logits) {
@@ -37,76 +45,55 @@ void llama_row_top_k(const float * row, int32_t n, int32_t k, llama_token * ids,
 
     int32_t n_top = 0;
 
-    const auto offer = [&](int32_t id, float x) {
-        if (n_top == k && !(x > logits[k - 1])) {
-            return;
+    const auto offer = [&](int32_t begin, int32_t end) {
+        for (int32_t id = begin; id < end; ++id) {
+            const float x = std::isnan(row[id]) ? -INFINITY : row[id];
+            if (n_top == k && !(x > logits[k - 1])) {
+                continue;
+            }
+            // ids come in increasing order: an equal logit goes behind the ones that are there
+            int32_t j = n_top < k ? n_top++ : k - 1;
+            for (; j > 0 && x > logits[j - 1]; --j) {
+                ids[j]    = ids[j - 1];
+                logits[j] = logits[j - 1];
+            }
+            ids[j]    = id;
+            logits[j] = x;
         }
-        // ids come in increasing order: an equal logit goes behind the ones that are there
-        int32_t j = n_top < k ? n_top++ : k - 1;
-        for (; j > 0 && x > logits[j - 1]; --j) {
-            ids[j]    = ids[j - 1];
-            logits[j] = logits[j - 1];
-        }
-        ids[j]    = id;
-        logits[j] = x;
     };
 
-    int32_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK) {
-        // nearly all blocks hold nothing that beats the k-th best
-        if (n_top == k && !(block_max(row + i) > logits[k - 1])) {
-            continue;
-        }
-        for (int32_t j = i; j < i + BLOCK; ++j) {
-            offer(j, std::isnan(row[j]) ? -INFINITY : row[j]);
+    // k blocks have a maximum of at least `least`, so what is smaller is not among the k best, and nearly all blocks are
+    const int32_t block    = (n/MAX_BLOCKS/BLOCK + 1)*BLOCK;
+    const int32_t n_blocks = n/block;
+
+    float maxima[MAX_BLOCKS];
+    block_maxima(row, n_blocks, block, maxima);
+    const float least = n_blocks >= k && k > 0 ? kth_largest(maxima, n_blocks, k) : -INFINITY;
+
+    for (int32_t b = 0; b < n_blocks; ++b) {
+        if (maxima[b] >= least) {
+            offer(b*block, (b + 1)*block);
         }
     }
-    for (; i < n; ++i) {
-        offer(i, std::isnan(row[i]) ? -INFINITY : row[i]);
-    }
-}
-
-// exp(x) for x <= 0, relative error below 2e-7: 2^k * p(r) with r = x - k ln 2, |r| <= ln(2)/2
-static inline float exp_neg(float x) {
-    x = x < -87.0f ? -87.0f : x;
-
-    const int32_t k  = (int32_t) (x * 1.44269504f - 0.5f); // x <= 0: truncation rounds to the nearest
-    const float   kf = (float) k;
-
-    const float r = (x - kf * 0.693359375f) + kf * 2.12194440e-4f;
-
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-
-    const int32_t bits = (k + 127) << 23;
-    float scale;
-    std::memcpy(&scale, &bits, sizeof(scale));
-
-    return p * scale;
+    offer(n_blocks*block, n);
 }
 
 // sums of e = exp(row - max) and of (row - max)*e over n entries
 LLAMA_ROW_CLONES
 static void exp_sums(const float * row, int32_t n, float max, double * sum_e, double * sum_xe) {
-    constexpr int32_t LANES = 16;
     constexpr int32_t CHUNK = 4096; // float lanes are folded into doubles after so many entries
 
     double se  = 0.0;
     double sxe = 0.0;
 
     int32_t i = 0;
-    while (i + LANES <= n) {
-        const int32_t end = std::min(n - LANES, i + CHUNK - LANES);
+    while (i + BLOCK <= n) {
+        const int32_t end = std::min(n - BLOCK, i + CHUNK - BLOCK);
 
-        float le [LANES] = {};
-        float lxe[LANES] = {};
-        for (; i <= end; i += LANES) {
-            for (int32_t j = 0; j < LANES; ++j) {
+        float le [BLOCK] = {}; // more lanes than a vector has: shorter loops are unrolled before they could become vectors
+        float lxe[BLOCK] = {};
+        for (; i <= end; i += BLOCK) {
+            for (int32_t j = 0; j < BLOCK; ++j) {
                 float x = row[i + j] - max;
                 x = x > -87.0f ? x : -87.0f; // masked (-inf) and NaN entries vanish: e^-87 is 1e-38
                 const float e = exp_neg(x);
@@ -114,7 +101,7 @@ static void exp_sums(const float * row, int32_t n, float max, double * sum_e, do
                 lxe[j] += x * e;
             }
         }
-        for (int32_t j = 0; j < LANES; ++j) {
+        for (int32_t j = 0; j < BLOCK; ++j) {
             se  += le [j];
             sxe += lxe[j];
         }

@@ -70,6 +70,13 @@ void panel_packed_end(const ggml_tensor * w) {
     kept->packed(kept->user);
 }
 
+void ggml_panel_packed_fill(struct ggml_tensor * w) {
+    if (panel_packed_begin(w) == PANEL_PACK) {
+        panel_packed_fill(w, 0, 1);
+        panel_packed_end(w);
+    }
+}
+
 const char * panel_packed_room(const ggml_tensor * w) {
     return packed_of(w)->room;
 }

@@ -19,6 +19,9 @@ size_t ggml_panel_packed_size(const struct ggml_tensor * w);
 void * ggml_panel_packed_new(struct ggml_tensor * w, void * room, void (*packed)(void * user), void * user);
 void   ggml_panel_packed_free(struct ggml_tensor * w, void * kept);
 
+// Fills the room now, instead of in the first product.
+void ggml_panel_packed_fill(struct ggml_tensor * w);
+
 #ifdef __cplusplus
 }
 

@@ -27,6 +27,7 @@ from localspec.entmtp.prompts import AUTO
 from localspec.events import Event
 from localspec.heads.choose import choose_heads
 from localspec.materials import Materials
+from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
 from localspec.methods.ptd.native import Corpus
 from localspec.methods.registry import make_method, uses_bank, uses_heads
@@ -257,10 +258,11 @@ class Session:
         cancelled: Cancelled | None = None,
         *,
         governed: bool = True,
+        acceptance: Acceptance | None = None,
     ) -> Iterator[Event]:
         """Answer `prompt`, with a method of this name or with this one; the last event is a `DoneEvent`.
 
-        Closing the iterator early is fine.
+        Without `acceptance` drafts are verified by sample-and-match. Closing the iterator early is fine.
 
         Raises at once: `UsageError` for options that cannot be used, `ContextLengthError` for a prompt that does not
         fit. `EngineError` may come while iterating.
@@ -268,6 +270,7 @@ class Session:
         chosen = method if isinstance(method, Method) else self.method(method, governed=governed)
         sampler = ChainSampler(self.model, sampling or SamplingParams())
         try:
+            chosen = (acceptance or Acceptance()).apply(chosen, sampler.params, sampler.seed)
             sampler.start(list(prompt))
             events = self.generator.generate(prompt, sampler, chosen, limits, cancelled or (lambda: False))
         except BaseException:

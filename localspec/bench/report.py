@@ -33,7 +33,8 @@ class Row:
 
     `ratios` has one value a prompt; the quartiles are theirs. `prompt_tokens_per_second` counts tokens that were not in
     the cache; None when all were. `nodes_per_step` counts the roots: 1 is plain decoding. `identical` of `n_prompts`
-    prompts gave the tokens of plain in all repeats.
+    prompts gave the tokens of plain in all repeats. A method is not `lossless` when a text of it may lack the model's
+    distribution.
     """
 
     method: str
@@ -51,6 +52,12 @@ class Row:
     native_share: float
     python_ms_per_step: float
     identical: int
+    lossless: bool = True
+
+    @property
+    def label(self) -> str:
+        """The method's name for people: a lossy one says so."""
+        return self.method if self.lossless else f"{self.method} (lossy)"
 
 
 def acceptance(stats: Iterable[Stats]) -> list[float]:
@@ -103,6 +110,7 @@ def _row(method: str, task: str, runs: Sequence[Run]) -> Row:
         native_share=native / seconds if seconds else 0.0,
         python_ms_per_step=(seconds - native) / max(1, steps) * 1e3,
         identical=len(speeds) - len(differing),
+        lossless=all(run.lossless for run in mine),
     )
 
 
@@ -131,6 +139,10 @@ def header_lines(header: dict[str, Any]) -> list[str]:
     machine = header["machine"]
     attention = "requested" if header["flash_attention_requested"] else "off"
     nodes = f", trees of {header['nodes']} nodes" if header.get("nodes") else ""
+    if header.get("accept") == "typical":
+        nodes += ", typical acceptance (lossy)"
+    if header.get("draft_sampling"):
+        nodes += ", drafts by chance (lossless, but not the text of plain)"
     return [
         f"{header['file']} ({header['description']}), {header['device']}, threads {header['threads']}, "
         f"flash attention {attention}, K/V {header['kv_cache']}, context {header['n_ctx']}",
@@ -172,13 +184,17 @@ def print_report(console: Console, result: BenchResult) -> None:
         if result.bounds:
             bound = result.bounds.get((row.method, row.task))
             cells.insert(3, f"{bound.ratio:.2f}" if bound else "")
-        table.add_row(row.task, row.method, *cells, style="bold" if row.task == ALL else None)
+        # short, as the table has to fit
+        name = row.method if row.lossless else f"{row.method}*"
+        table.add_row(row.task, name, *cells, style="bold" if row.task == ALL else None)
     console.print()
     console.print(table)
+    if not all(row.lossless for row in rows):
+        say("* lossy: these texts do not have the model's distribution")
     for row in rows:
         if row.acceptance and row.task in (ALL, rows[-1].task):
             rates = " ".join(f"{rate:.0%}" for rate in row.acceptance[:16])
-            say(f"\n{row.method}: accepted by depth {rates}")
+            say(f"\n{row.label}: accepted by depth {rates}")
     speeds = [row.prompt_tokens_per_second for row in rows if row.prompt_tokens_per_second]
     if speeds:
         say(f"\nPrompts were read at {statistics.median(speeds):.0f} tok/s.")

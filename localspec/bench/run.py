@@ -16,6 +16,7 @@ from localspec.decode import Limits
 from localspec.describe import describe
 from localspec.engine.params import SamplingParams
 from localspec.events import DoneEvent, Stats, StepEvent
+from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
 from localspec.methods.fixed import Fixed
 from localspec.replay.record import record_answer
@@ -29,7 +30,8 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One generation. `same` tells whether its tokens equal those of plain for the same prompt and repeat."""
+    """One generation. `same` tells whether its tokens equal those of plain for the same prompt and repeat, `lossless`
+    whether its text has the model's distribution."""
 
     prompt_id: str
     task: str
@@ -38,6 +40,7 @@ class Run:
     reason: str
     same: bool
     stats: Stats
+    lossless: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -73,6 +76,7 @@ def bench(
     repeats: int = 1,
     nodes: int | None = None,
     with_bounds: bool = False,
+    acceptance: Acceptance | None = None,
     progress: Progress | None = None,
 ) -> BenchResult:
     """Run every prompt with plain and with each of `methods`. The prompt's own time is kept apart in the stats.
@@ -81,9 +85,12 @@ def bench(
     many nodes, whether that pays or not: so methods compare at equal sizes. `with_bounds` answers every prompt once
     more, to record what the bounds are computed from.
 
+    `acceptance` holds for all methods but plain.
+
     Raises what `Session.generate` raises.
     """
     methods = check_methods(methods)
+    acceptance = acceptance or Acceptance()
     limits = Limits(max_tokens=max_tokens, stops=session.template.stops)
     result = BenchResult(
         {
@@ -94,12 +101,15 @@ def bench(
             "nodes": nodes,
             "prompts": len(prompts),
             "temperature": sampling.temperature,
+            "accept": acceptance.accept,
+            "draft_sampling": acceptance.draft_sampling,
             "seed": sampling.seed,
         }
     )
     tokens = [session.chat_prompt([{"role": "user", "content": prompt.text}]) for prompt in prompts]
+    warm_up = Limits(max_tokens=min(max_tokens, WARM_UP_TOKENS))
     for method in methods:
-        _generate(session, tokens[0], sampling, Limits(max_tokens=min(max_tokens, WARM_UP_TOKENS)), method)
+        _generate(session, tokens[0], sampling, warm_up, method, acceptance)
     total = len(prompts) * (repeats * len(methods) + with_bounds)
     for repeat in range(repeats):
         for i, prompt in enumerate(prompts):
@@ -111,13 +121,15 @@ def bench(
             for method in order:
                 session.clear_pool()
                 chosen = method if nodes is None or method == PLAIN else _fixed(session.method(method), nodes)
-                outcomes[method] = _generate(session, tokens[i], sampling, limits, chosen)
+                outcomes[method] = _generate(session, tokens[i], sampling, limits, chosen, acceptance)
                 if progress is not None:
                     progress(len(result.runs) + len(outcomes), total)
             for method in methods:
                 text, done = outcomes[method]
                 same = text == outcomes[PLAIN][0]
-                result.runs.append(Run(prompt.id, prompt.task, method, repeat, done.reason, same, done.stats))
+                result.runs.append(
+                    Run(prompt.id, prompt.task, method, repeat, done.reason, same, done.stats, done.lossless)
+                )
     if with_bounds and session.curve is not None:
         answers = []
         for prompt in prompts:
@@ -133,11 +145,16 @@ def _fixed(method: Method, nodes: int) -> Method:
 
 
 def _generate(
-    session: Session, prompt: Sequence[int], sampling: SamplingParams, limits: Limits, method: str | Method
+    session: Session,
+    prompt: Sequence[int],
+    sampling: SamplingParams,
+    limits: Limits,
+    method: str | Method,
+    acceptance: Acceptance,
 ) -> tuple[list[int], DoneEvent]:
     tokens: list[int] = []
     done: DoneEvent | None = None
-    for event in session.generate(prompt, sampling, limits, method):
+    for event in session.generate(prompt, sampling, limits, method, acceptance=acceptance):
         if isinstance(event, StepEvent):
             tokens += event.tokens
         elif isinstance(event, DoneEvent):

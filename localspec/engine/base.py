@@ -69,7 +69,7 @@ class Rows(Protocol):
         ...
 
     def hidden(self, i: int) -> FloatArray:
-        """Hidden state after the final norm, float32 [n_embd] (a copy)."""
+        """Hidden state after the final norm, float32 [n_embd] (a copy, possibly read-only)."""
         ...
 
 

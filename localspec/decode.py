@@ -157,7 +157,7 @@ class Generator:
                 self._recover()
             raise
         text = job.stream.flush()
-        yield DoneEvent(job.reason, text, job.stats, job.stream.stopped)
+        yield DoneEvent(job.reason, text, job.stats, job.stream.stopped, job.method.verifier.lossless)
 
     def _read_prompt(self, job: _Job) -> None:
         """Make the chain the prompt without its last token, reusing what is there."""

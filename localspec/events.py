@@ -88,12 +88,16 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class DoneEvent:
-    """The end: why, the text still held back, and the totals. `stop` is the stop string that matched, if one did."""
+    """The end: why, the text still held back, and the totals. `stop` is the stop string that matched, if one did.
+
+    `lossless` tells whether the text has the target's distribution, as far as the verifier decides that.
+    """
 
     reason: FinishReason
     text: str
     stats: Stats
     stop: str | None = None
+    lossless: bool = True
 
 
 Event = PromptEvent | StepEvent | NoteEvent | DoneEvent

@@ -27,6 +27,7 @@ from localspec.entmtp.prompts import AUTO
 from localspec.events import Event
 from localspec.heads.choose import choose_heads
 from localspec.materials import Materials
+from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
 from localspec.methods.ptd.native import Corpus
 from localspec.methods.registry import make_method, uses_bank, uses_heads
@@ -152,11 +153,9 @@ class Session:
         key = name, governed, self.task if uses_bank(name) else ""
         if key not in self._methods:
             # made once before the curve exists, so that an unknown name costs no calibration
-            made = self._make(name, governed)
-            if made.name != "plain":
+            if self._make(name, governed).name != "plain":
                 self.calibrate()
-                made = self._make(name, governed)
-            self._methods[key] = made
+            self._methods[key] = self._make(name, governed)
         return self._methods[key]
 
     def check(self, name: str) -> None:
@@ -164,15 +163,15 @@ class Session:
         self._make(name, True)
 
     def _make(self, name: str, governed: bool) -> Method:
-        ctx, materials = self.ctx, self.materials
+        materials = self.materials
         pool, corpus = (None, None) if name == "plain" else (materials.pool, materials.corpus)
         heads = replace(materials.heads, bank=lambda: calibrated_bank(self, self.task)) if uses_heads(name) else None
         return make_method(
             name,
             curve=self.curve,
-            max_nodes=ctx.max_nodes,
+            max_nodes=self.ctx.max_nodes,
             governed=governed,
-            limit_reason=ctx.tree_limit_reason,
+            limit_reason=self.ctx.tree_limit_reason,
             eog=self.model.eog,
             pool=pool,
             corpus=corpus,
@@ -261,10 +260,11 @@ class Session:
         cancelled: Cancelled | None = None,
         *,
         governed: bool = True,
+        acceptance: Acceptance | None = None,
     ) -> Iterator[Event]:
         """Answer `prompt`, with a method of this name or with this one; the last event is a `DoneEvent`.
 
-        Closing the iterator early is fine.
+        Without `acceptance` drafts are verified by sample-and-match. Closing the iterator early is fine.
 
         Raises at once: `UsageError` for options that cannot be used, `ContextLengthError` for a prompt that does not
         fit. `EngineError` may come while iterating.
@@ -272,6 +272,7 @@ class Session:
         chosen = method if isinstance(method, Method) else self.method(method, governed=governed)
         sampler = ChainSampler(self.model, sampling or SamplingParams())
         try:
+            chosen = (acceptance or Acceptance()).apply(chosen, sampler.params, sampler.seed)
             sampler.start(list(prompt))
             events = self.generator.generate(prompt, sampler, chosen, limits, cancelled or (lambda: False))
         except BaseException:

@@ -8,6 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,21 @@ def test_the_table_tells_every_figure_within_80_columns() -> None:
     assert "1.00-1.00" in table[-1] and "6/6" in table[-1]
     assert "…" not in out.getvalue()
     assert "toy.gguf" in out.getvalue()
+
+
+def test_a_lossy_method_is_labelled_everywhere() -> None:
+    runs = [a_run(task + "-1", method, 10, task=task) for task in TASKS for method in ("plain", "lookup")]
+    runs = [replace(run, lossless=run.method == "plain") for run in runs]
+    result = BenchResult({**HEADER, "accept": "typical"}, runs)
+    out = io.StringIO()
+    report.print_report(Console(file=out, width=80), result)
+    table = [line for line in out.getvalue().splitlines() if line.startswith(("extraction", "all"))]
+    assert [" lookup* " in line for line in table] == [False, True] * 2
+    assert "6/6" in table[-1] and "…" not in out.getvalue()
+    assert "typical acceptance (lossy)" in out.getvalue() and "* lossy: " in out.getvalue()
+    told = report.to_dict(result)
+    for row in (*told["summary"], *told["runs"]):
+        assert row["lossless"] == (row["method"] == "plain")
 
 
 # --- running ---

@@ -157,7 +157,7 @@ def test_drafts_of_other_sizes_cost_what_lies_between() -> None:
 
 def used(task: str, method: str, usage: Usage) -> Run:
     stats = Stats(n_prompt=5, n_tokens=40, n_steps=20, seconds=1.0, native_seconds=0.9)
-    return Run(f"{task}-1", task, method, 0, "length", True, stats, usage)
+    return Run(f"{task}-1", task, method, 0, "length", True, stats, usage=usage)
 
 
 RUNS = [

@@ -106,6 +106,12 @@ def test_the_version_is_the_packages() -> None:
         (["bench", "--gpu-layers", "-7", "--limit", "1"], 2, "--gpu-layers"),
         (["verify", "--temp", "1e39"], 2, "--temp"),
         (["verify", "--method", "plain"], 2, "--method plain"),
+        (["generate", "--draft-sampling", "--temp", "0.5", "x"], 2, "--draft-sampling needs --temp 0.7 or more"),
+        (["bench", "--draft-sampling"], 2, "--draft-sampling needs --temp 0.7 or more, not 0"),
+        (["chat", "--draft-sampling", "--method", "plain"], 2, "--method plain drafts nothing"),
+        (["generate", "--accept", "loose", "x"], 2, "no --accept 'loose'"),
+        (["generate", "--accept", "typical", "--draft-sampling", "x"], 2, "exclude each other"),
+        (["generate", "--accept", "typical", "--repeat-penalty", "1.2", "x"], 2, "no penalty"),
         (["generate", "-m", "", "x"], 2, "name of the model is empty"),
         (["generate", "a\udcff"], 2, "UTF-8"),
         (["generate", "--max-tokens", "0", "x"], 2, "max-tokens"),
@@ -327,8 +333,21 @@ def test_the_json_tells_whether_it_speculated_and_why_not(
 def test_speculation_is_told_as_it_happened(model: list[str]) -> None:
     args = ("generate", *model, "--json", "--raw", "-n", "24", "--temp", "0", "a b c d a b c d a b c d a b c d a b")
     on, off = (json.loads(localspec(*args, "--method", name).stdout)["speculation"] for name in ("lookup", "plain"))
-    assert on["drafted"] > 0 and on["mode"] == "on"
+    assert on["drafted"] > 0 and on["mode"] == "on" and on["lossless"]
     assert off["drafted"] == 0 and off["mode"] == "off" and off["reason"]
+
+
+@pytest.mark.model
+def test_a_lossy_answer_says_so(model: list[str]) -> None:
+    args = ("generate", *model, "--accept", "typical", "--method", "lookup", "-n", "8", "Say hello.")
+    assert json.loads(localspec(*args, "--json").stdout)["speculation"]["lossless"] is False
+    assert "lookup, lossy" in localspec(*args).stderr
+
+
+@pytest.mark.model
+def test_draft_sampling_without_heads_is_refused(model: list[str]) -> None:
+    done = localspec("generate", *model, "--draft-sampling", "--method", "lookup", "Say hello.")
+    assert done.returncode == 2 and "'lookup' does not" in one_error(done)
 
 
 @pytest.mark.model

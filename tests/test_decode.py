@@ -427,7 +427,7 @@ def test_a_model_without_trees_decodes_plainly_and_says_why() -> None:
 
 
 def test_an_unknown_method_is_refused_with_the_names() -> None:
-    with pytest.raises(UsageError, match="auto, ptd, lookup, plain"):
+    with pytest.raises(UsageError, match=r"auto, ptd, .*lookup, plain"):
         make_method("medua", curve=None, max_nodes=8)
 
 

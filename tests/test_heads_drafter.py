@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from localspec.heads.draws import SampledDraft
 from localspec.heads.reference import HeadDraft
 from localspec.methods.base import Walk
 from localspec.methods.heads import HeadsDrafter
+from localspec.methods.sampled import DraftSampling
 from localspec.static_tree import StaticTree
 
 TREE = StaticTree.from_paths([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
@@ -92,3 +94,62 @@ def test_the_score_is_that_of_this_step() -> None:
     step(drafter, (), (8,))
     drafter.propose(16)
     assert [drafter.score(depth) for depth in (0, 1, 3)] == pytest.approx([0.25, 0.125, 0.25 / 64])
+
+
+class DrawingHeads(FakeHeads):
+    """Heads whose draws are sure of something else each time."""
+
+    def draft_sampled(
+        self, g: np.ndarray, root: int, tree: StaticTree, temperature: float, rng: np.random.Generator
+    ) -> SampledDraft:
+        tokens = np.array([root, *rng.integers(10, 99, tree.n_drafts)], dtype=np.int32)
+        laws = {node: rng.dirichlet([temperature] * 5) for node, c in enumerate(tree.topology.children) if c}
+        return SampledDraft(tokens, tree.topology.children, laws, np.arange(99))
+
+
+def drawing(seed: int, scored: bool = False) -> tuple[HeadsDrafter, DraftSampling]:
+    drafter = HeadsDrafter(DrawingHeads([0.5] * 6), TREE, scored=scored)
+    sampling = DraftSampling(0.8, np.random.default_rng(seed))
+    drafter.sample_drafts(sampling)
+    drafter.start([5, 7])
+    step(drafter, (), (8,))
+    return drafter, sampling
+
+
+def test_what_is_kept_of_a_drawn_tree_does_not_depend_on_the_draws() -> None:
+    """Neither estimates nor shape nor score, however different the draws: else the text would lose its law."""
+    shapes, tokens = set(), set()
+    for seed in range(20):
+        drafter, sampling = drawing(seed, scored=True)
+        for n in (16, 4):
+            tree = drafter.propose(n, 0.05)
+            shapes.add((n, tree.topology, tree.p, drafter.score(3)))
+            assert sampling.drawn is not None
+            tokens.add(tree.tokens)
+    assert len(shapes) == 2 and len(tokens) == 40
+
+
+def test_the_draws_are_those_of_the_tree_proposed_last() -> None:
+    drafter, sampling = drawing(1)
+    for _ in range(3):
+        tree = drafter.propose(16)
+        assert sampling.drawn is not None and tree.tokens == tuple(sampling.drawn.tokens.tolist())
+
+
+def test_estimates_of_drawn_nodes_follow_what_was_accepted() -> None:
+    drafter, _ = drawing(1)
+    before = drafter.propose(16).p
+    for _ in range(200):  # the first draw is always rejected, the second always accepted
+        tree = drafter.propose(16)
+        step_rows: Any = Rows()
+        drafter.observe(tree, step_rows, Walk((2,), (tree.tokens[2], 9)))
+    after = drafter.propose(16).p
+    assert after[1] < 0.1 < before[1] and after[2] > 0.85 > before[2]
+    children = TREE.topology.children
+    assert all(sum(after[c] for c in children[node]) <= after[node] for node in range(TREE.n_nodes))
+
+
+def test_the_most_likely_tokens_are_drafted_again_without_sampling() -> None:
+    drafter, _ = drawing(1)
+    drafter.sample_drafts(None)
+    assert drafter.propose(16).tokens == (8, 10, 11, 12, 13, 14, 15)

@@ -40,6 +40,7 @@ def plot(result: BenchResult, path: Path) -> None:
     rows = [row for row in summarise(result.runs) if row.method != PLAIN]
     tasks = list(dict.fromkeys(row.task for row in rows))
     methods = list(dict.fromkeys(row.method for row in rows))
+    labels = {row.method: row.label for row in rows}
     width = max(7.5, 1.2 + 0.95 * len(tasks) * max(1.0, 0.6 * len(methods)))
     # a figure of its own, not pyplot: no global state and no window system
     figure = Figure(figsize=(width, 6.2), layout="constrained")
@@ -49,7 +50,7 @@ def plot(result: BenchResult, path: Path) -> None:
         by_task = {row.task: row for row in rows if row.method == method}
         offset, bar = _place(number, len(methods))
         xs = [tasks.index(task) + offset for task in by_task]
-        _ratio_bars(ratio, xs, list(by_task.values()), bar, COLOURS[number % len(COLOURS)], method)
+        _ratio_bars(ratio, xs, list(by_task.values()), bar, COLOURS[number % len(COLOURS)], labels[method])
         _step_bars(steps, xs, list(by_task.values()), bar, COLOURS[number % len(COLOURS)])
     dress(ratio, "Speed, plain = 1", baseline=1.0)
     dress(steps, "Tokens per step", baseline=1.0)
@@ -58,7 +59,7 @@ def plot(result: BenchResult, path: Path) -> None:
         ratio.set_ylim(0, ratio.get_ylim()[1] * 1.08)
         ratio.legend(frameon=False, ncols=len(methods), loc="upper left", fontsize=9)
     header = result.header
-    title = methods[0] if len(methods) == 1 else "Speculation"
+    title = labels[methods[0]] if len(methods) == 1 else "Speculation"
     figure.suptitle(
         f"{title} against plain decoding: {header['file'].removesuffix('.gguf')}",
         x=0.01,

@@ -35,7 +35,8 @@ class Row:
 
     `ratios` has one value a prompt; the quartiles are theirs. `prompt_tokens_per_second` counts tokens that were not in
     the cache; None when all were. `nodes_per_step` counts the roots: 1 is plain decoding. `identical` of `n_prompts`
-    prompts gave the tokens of plain in all repeats.
+    prompts gave the tokens of plain in all repeats. A method is not `lossless` when a text of it may lack the model's
+    distribution.
     """
 
     method: str
@@ -53,6 +54,12 @@ class Row:
     native_share: float
     python_ms_per_step: float
     identical: int
+    lossless: bool = True
+
+    @property
+    def label(self) -> str:
+        """The method's name for people: a lossy one says so."""
+        return self.method if self.lossless else f"{self.method} (lossy)"
 
 
 def acceptance(stats: Iterable[Stats]) -> list[float]:
@@ -105,6 +112,7 @@ def _row(method: str, task: str, runs: Sequence[Run]) -> Row:
         native_share=native / seconds if seconds else 0.0,
         python_ms_per_step=(seconds - native) / max(1, steps) * 1e3,
         identical=len(speeds) - len(differing),
+        lossless=all(run.lossless for run in mine),
     )
 
 
@@ -137,6 +145,10 @@ def header_lines(header: dict[str, Any]) -> list[str]:
     machine = header["machine"]
     attention = "requested" if header["flash_attention_requested"] else "off"
     nodes = f", trees of {header['nodes']} nodes" if header.get("nodes") else ""
+    if header.get("accept") == "typical":
+        nodes += ", typical acceptance (lossy)"
+    if header.get("draft_sampling"):
+        nodes += ", drafts by chance (lossless, but not the text of plain)"
     return [
         f"{header['file']} ({header['description']}), {header['device']}, threads {header['threads']}, "
         f"flash attention {attention}, K/V {header['kv_cache']}, context {header['n_ctx']}",
@@ -147,44 +159,19 @@ def header_lines(header: dict[str, Any]) -> list[str]:
 
 
 def print_report(console: Console, result: BenchResult) -> None:
-    """The table for people."""
-    from rich.table import Table
-
+    """The tables for people."""
     say = functools.partial(console.print, markup=False, soft_wrap=not console.is_terminal)
     for line in header_lines(result.header):
         say(line, style="dim")
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")  # eleven columns in 80
-    table.add_column("Task", no_wrap=True)
-    table.add_column("Method", no_wrap=True)
-    for name in (
-        "tok/s",
-        "x plain",
-        "quartiles",
-        *(("bound",) if result.bounds else ()),
-        "tok/step",
-        "nodes",
-        "native",
-        "py ms",
-        "same",
-    ):
-        table.add_column(name, justify="right", no_wrap=True)
     rows = summarise(result.runs)
-    last = rows[0].task
-    for row in rows:
-        if row.task != last:
-            table.add_section()
-            last = row.task
-        cells = _cells(row)
-        if result.bounds:
-            bound = result.bounds.get((row.method, row.task))
-            cells.insert(3, f"{bound.ratio:.2f}" if bound else "")
-        table.add_row(row.task, row.method, *cells, style="bold" if row.task == ALL else None)
     console.print()
-    _print_whole(console, table)
+    _print_whole(console, _table(rows, result))
+    if not all(row.lossless for row in rows):
+        say("* lossy: these texts do not have the model's distribution")
     for row in rows:
         if row.acceptance and row.task in (ALL, rows[-1].task):
             rates = " ".join(f"{rate:.0%}" for rate in row.acceptance[:16])
-            say(f"\n{row.method}: accepted by depth {rates}")
+            say(f"\n{row.label}: accepted by depth {rates}")
     trees = tree_report.tree_rows(result.runs)
     if trees:
         console.print()
@@ -195,6 +182,30 @@ def print_report(console: Console, result: BenchResult) -> None:
     if speeds:
         say(f"\nPrompts were read at {statistics.median(speeds):.0f} tok/s.")
     say(f"{LEGEND} {tree_report.LEGEND}" if trees else LEGEND, style="dim")
+
+
+def _table(rows: Sequence[Row], result: BenchResult) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")  # eleven columns in 80
+    table.add_column("Task", no_wrap=True)
+    table.add_column("Method", no_wrap=True)
+    bound_too = ("bound",) if result.bounds else ()
+    for name in ("tok/s", "x plain", "quartiles", *bound_too, "tok/step", "nodes", "native", "py ms", "same"):
+        table.add_column(name, justify="right", no_wrap=True)
+    last = rows[0].task
+    for row in rows:
+        if row.task != last:
+            table.add_section()
+            last = row.task
+        cells = _cells(row)
+        if result.bounds:
+            bound = result.bounds.get((row.method, row.task))
+            cells.insert(3, f"{bound.ratio:.2f}" if bound else "")
+        # short, as the table has to fit
+        name = row.method if row.lossless else f"{row.method}*"
+        table.add_row(row.task, name, *cells, style="bold" if row.task == ALL else None)
+    return table
 
 
 def _print_whole(console: Console, table: Table) -> None:

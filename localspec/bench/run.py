@@ -21,6 +21,7 @@ from localspec.engine.params import SamplingParams
 from localspec.entmtp.prompts import bank_task
 from localspec.errors import EngineError
 from localspec.events import DoneEvent, Stats, StepEvent
+from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
 from localspec.methods.fixed import Fixed
 from localspec.methods.head_methods import BASELINES
@@ -39,8 +40,8 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One generation. `same` tells whether its tokens equal those of plain for the same prompt and repeat. `usage` is
-    what became of trees and heads, for methods that have some."""
+    """One generation. `same` tells whether its tokens equal those of plain for the same prompt and repeat, `lossless`
+    whether its text has the model's distribution. `usage` is what became of trees and heads, None without any."""
 
     prompt_id: str
     task: str
@@ -49,6 +50,7 @@ class Run:
     reason: str
     same: bool
     stats: Stats
+    lossless: bool = True
     usage: Usage | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,6 +83,7 @@ class _Setting:
     sampling: SamplingParams
     limits: Limits
     nodes: int | None
+    acceptance: Acceptance
 
     def method(self, name: str) -> Method:
         """The method, made to verify the best tree of `nodes` nodes at every step if there is such a number."""
@@ -94,7 +97,7 @@ class _Setting:
         limits = self.limits if max_tokens is None else replace(self.limits, max_tokens=max_tokens)
         steps: list[StepEvent] = []
         done: DoneEvent | None = None
-        for event in self.session.generate(prompt, self.sampling, limits, method):
+        for event in self.session.generate(prompt, self.sampling, limits, method, acceptance=self.acceptance):
             if isinstance(event, StepEvent):
                 steps.append(event)
             elif isinstance(event, DoneEvent):
@@ -125,6 +128,7 @@ def bench(
     repeats: int = 1,
     nodes: int | None = None,
     with_bounds: bool = False,
+    acceptance: Acceptance | None = None,
     progress: Progress | None = None,
 ) -> BenchResult:
     """Run every prompt with plain and with each of `methods`. The prompt's own time is kept apart in the stats.
@@ -132,11 +136,13 @@ def bench(
     Drafters know nothing of earlier answers, as in a new chat; trees are of the bank for the prompt's task. With
     `nodes` every step verifies the best tree of so many nodes, whether that pays or not: so methods compare at equal
     sizes. `with_bounds` answers every prompt once more, to record what the bounds are computed from.
+    `acceptance` holds for all methods but plain.
 
     Raises what `Session.generate` raises, and `UsageError` before anything runs for a method that lacks its heads or
     its bank.
     """
     methods = check_methods(methods)
+    acceptance = acceptance or Acceptance()
     _check(session, prompts, methods)
     header = {
         "methods": methods,
@@ -145,10 +151,13 @@ def bench(
         "nodes": nodes,
         "prompts": len(prompts),
         "temperature": sampling.temperature,
+        "accept": acceptance.accept,
+        "draft_sampling": acceptance.draft_sampling,
         "seed": sampling.seed,
     }
     result = BenchResult({**describe(session), **header})
-    setting = _Setting(session, sampling, Limits(max_tokens=max_tokens, stops=session.template.stops), nodes)
+    limits = Limits(max_tokens=max_tokens, stops=session.template.stops)
+    setting = _Setting(session, sampling, limits, nodes, acceptance)
     tokens = [session.chat_prompt([{"role": "user", "content": prompt.text}]) for prompt in prompts]
     _warm_up(setting, prompts, tokens, methods)
     total = len(prompts) * (repeats * len(methods) + with_bounds)
@@ -206,7 +215,8 @@ def _compared(prompt: Prompt, method: str, repeat: int, outcomes: Mapping[str, _
     """The run of one of the methods that were run for a prompt."""
     made = outcomes[method]
     same = made.tokens == outcomes[PLAIN].tokens
-    return Run(prompt.id, prompt.task, method, repeat, made.done.reason, same, made.done.stats, made.usage)
+    done = made.done
+    return Run(prompt.id, prompt.task, method, repeat, done.reason, same, done.stats, done.lossless, made.usage)
 
 
 def _bounds(session: Session, answers: Sequence[LoggedAnswer], methods: Sequence[str]) -> dict[tuple[str, str], Bound]:

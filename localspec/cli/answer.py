@@ -90,6 +90,7 @@ class Answer:
                 "mode": "on" if reason is None else "off",
                 "reason": reason,
                 "method": self.method,
+                "lossless": self.done.lossless,
                 "steps": stats.n_steps,
                 "tokens_per_step": stats.tokens_per_step,
                 "drafted": stats.n_drafted,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localspec.cli.accepting import AcceptOptions
 from localspec.cli.options import EngineOptions, LogOptions, PromptOptions, simple_sampling, with_options
 from localspec.errors import UsageError
 from localspec.paths import atomic_write_text
@@ -40,6 +41,7 @@ def register(app: typer.Typer) -> None:
 def bench(
     engine: EngineOptions,
     which: PromptOptions,
+    accepting: AcceptOptions,
     logs: LogOptions,
     methods: Annotated[
         str,
@@ -84,6 +86,7 @@ def bench(
         return
     prompts = which.prompts()
     sampling = simple_sampling(temp, seed)
+    acceptance = accepting.acceptance(sampling)
 
     from localspec.cli.answer import open_session
     from localspec.cli.console import progress_bar
@@ -106,6 +109,7 @@ def bench(
             repeats=repeats,
             nodes=nodes,
             with_bounds=bound,
+            acceptance=acceptance,
             progress=lambda done, total: bar("measuring", done / total),
         )
     _tell(result, as_json, output, plot_file)

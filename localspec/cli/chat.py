@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from localspec.cli.accepting import AcceptOptions
 from localspec.cli.options import EngineOptions, LimitOptions, LogOptions, MethodOptions, SamplingOptions, with_options
 from localspec.cli.streams import not_utf8, strict_stdin
 from localspec.errors import ContextLengthError, LocalspecError
@@ -18,6 +19,7 @@ from localspec.errors import ContextLengthError, LocalspecError
 if TYPE_CHECKING:
     from localspec.engine.params import SamplingParams
     from localspec.events import Stats
+    from localspec.methods.acceptance import Acceptance
     from localspec.session import Session
 
 EPILOG = """Examples:
@@ -50,6 +52,7 @@ def chat(
     engine: EngineOptions,
     how: MethodOptions,
     sampling: SamplingOptions,
+    accepting: AcceptOptions,
     limits: LimitOptions,
     logs: LogOptions,
     system: Annotated[str | None, typer.Option("--system", help="The system message.")] = None,
@@ -64,6 +67,7 @@ def chat(
 
     logs.set_up()
     params = sampling.sampling()
+    acceptance = accepting.acceptance(params, how.method)
     limits.limits()
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - importing it gives input() line editing and history
@@ -72,7 +76,7 @@ def chat(
     with open_session(engine, how.method, pool=pool) as session:
         if sys.stdin.isatty():
             note(f"{session.name} · {session.ctx.mode} · context {session.ctx.n_ctx} · /help lists the commands")
-        _Chat(session, params, limits, how.method, system).loop()
+        _Chat(session, params, limits, how.method, system, acceptance).loop()
 
 
 def command_of(message: str) -> tuple[str, str] | None:
@@ -92,9 +96,16 @@ class _Chat:
     """The state of one conversation."""
 
     def __init__(
-        self, session: Session, sampling: SamplingParams, limits: LimitOptions, method: str, system: str | None
+        self,
+        session: Session,
+        sampling: SamplingParams,
+        limits: LimitOptions,
+        method: str,
+        system: str | None,
+        acceptance: Acceptance | None = None,
     ) -> None:
         self.session, self.sampling, self.limits, self.method, self.system = session, sampling, limits, method, system
+        self.acceptance = acceptance
         self.messages: list[dict[str, str]] = []
         self.answers: list[Stats] = []
         self.commands: dict[str, Callable[[str], None]] = {
@@ -174,7 +185,9 @@ class _Chat:
         tokens = session.chat_prompt([*system, *turn])
         self.interrupts.reset()
         end = self.limits.limits(session.template.stops)
-        events = session.generate(tokens, self.sampling, end, self.method, self.interrupts.pressed)
+        events = session.generate(
+            tokens, self.sampling, end, self.method, self.interrupts.pressed, acceptance=self.acceptance
+        )
         answer = run(events, write_answer)
         stats = answer.done.stats
         if not answer.text.endswith("\n"):

@@ -78,7 +78,7 @@ def status_line(done: DoneEvent, method: str, *notes: str) -> str:
     parts = [f"{stats.tokens_per_second:.1f} tok/s", f"{stats.n_tokens} tokens"]
     if stats.n_drafted:
         parts.append(f"{stats.tokens_per_step:.2f} tokens/step")
-    parts.append(method)
+    parts.append(method if done.lossless else f"{method}, lossy")
     if stats.n_forgiven:
         parts.append(f"{stats.n_forgiven} forgiven")
     ends = {"length": "cut at the limit", "cancelled": "stopped"}

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from localspec.cli.accepting import AcceptOptions
 from localspec.cli.options import EngineOptions, LimitOptions, LogOptions, MethodOptions, SamplingOptions, with_options
 from localspec.cli.streams import read_stdin
 from localspec.errors import UsageError
@@ -33,6 +34,7 @@ def generate(
     engine: EngineOptions,
     how: MethodOptions,
     sampling: SamplingOptions,
+    accepting: AcceptOptions,
     limits: LimitOptions,
     logs: LogOptions,
     prompt: Annotated[
@@ -53,6 +55,7 @@ def generate(
     if params.seed in (None, -1):
         # chosen here, so that the JSON can tell it
         params = dataclasses.replace(params, seed=secrets.randbelow(1 << 31))
+    acceptance = accepting.acceptance(params, how.method)
     limits.limits()
     text = _read_prompt(prompt)
     with open_session(engine, how.method) as session:
@@ -61,7 +64,7 @@ def generate(
         tokens = session.raw_prompt(text) if raw else session.chat_prompt(messages)
         end = limits.limits(() if raw else session.template.stops)
         with interrupt_flag() as interrupted:
-            events = session.generate(tokens, params, end, cancelled=interrupted)
+            events = session.generate(tokens, params, end, cancelled=interrupted, acceptance=acceptance)
             answer = run(events, (lambda text: None) if as_json else write_answer)
         if as_json:
             more: dict[str, Any] = {

@@ -231,15 +231,13 @@ class LogOptions:
         set_up_logging(self.log_file, self.verbose)
 
 
-_GROUPS = (EngineOptions, MethodOptions, SamplingOptions, LimitOptions, PromptOptions, LogOptions)
-
-
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Show a command whose parameters are option groups to Typer with the groups' fields in their place."""
     # not get_type_hints: before Python 3.11 it wraps what defaults to None, and the wrapping hides it from Typer
     written = inspect.signature(command, eval_str=True).parameters
+    annotations = {name: parameter.annotation for name, parameter in written.items()}
     groups: dict[str, type[Any]] = {
-        name: parameter.annotation for name, parameter in written.items() if parameter.annotation in _GROUPS
+        name: made for name, made in annotations.items() if isinstance(made, type) and dataclasses.is_dataclass(made)
     }
     parameters: list[inspect.Parameter] = []
     for name, parameter in written.items():

@@ -8,7 +8,7 @@ chain, `drop` discards it. After any error the sequence is a plain chain again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,14 @@ MAX_TOP_K = 16
 
 #: the native `llama_token_data`
 CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+
+
+class Law(NamedTuple):
+    """A distribution over tokens: `ids` int32 [n], each once, and their probabilities `p` float64 [n], sum 1. Tokens
+    that are not listed are impossible."""
+
+    ids: IntArray
+    p: npt.NDArray[np.float64]
 
 
 class Rows(Protocol):
@@ -61,7 +69,7 @@ class Rows(Protocol):
         ...
 
     def hidden(self, i: int) -> FloatArray:
-        """Hidden state after the final norm, float32 [n_embd] (a copy)."""
+        """Hidden state after the final norm, float32 [n_embd] (a copy, possibly read-only)."""
         ...
 
 

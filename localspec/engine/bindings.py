@@ -51,7 +51,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_tree_drop": (None, [_ctx, _i32]),
     "llama_tree_logits": (_f32_p, [_ctx, _i32]),
     "llama_tree_candidates": (_i32, [_ctx, _i32, _array]),
-    "llama_tree_hidden": (_f32_p, [_ctx, _i32]),
+    "llama_tree_hidden": (_array, [_ctx, _i32]),
     "llama_tree_stats": (_i32, [_ctx, _i32, _array, _i32, _array, _array, _array, _array]),
     "llama_tree_cells": (_i32, [_ctx, _i32, _array, _i32]),
     "llama_tree_n_graph_builds": (_i64, [_ctx]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import weakref
 from array import array
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,6 +22,7 @@ from localspec.engine.model import Model
 from localspec.engine.patched import PatchedContext
 from localspec.errors import EngineError, ModelError
 from localspec.heads.base import base_facts
+from localspec.heads.draws import SampledDraft
 from localspec.heads.embeddings import InputEmbeddings
 from localspec.heads.file import read_heads, read_spec
 from localspec.heads.reference import HeadDraft, ReferenceHeads, check_tree, checked_state
@@ -74,6 +76,7 @@ class NativeHeads:
 
     def __init__(self, model: Model, context: PatchedContext, path: str | Path, flags: int = 0) -> None:
         self.spec = read_spec(path)
+        self._path, self._base = path, model.path
         self._lib, self._context = context.lib, context
         mark = logs.n_errors()
         handle = self._lib.llama_heads_load(model.handle, os.fsencode(path), flags)
@@ -120,6 +123,16 @@ class NativeHeads:
         if status != bindings.OK:
             raise EngineError(f"the heads drafted nothing: {logs.reason(mark, f'status {status}')}")
         return HeadDraft(plan.tokens.copy(), plan.q.copy(), tuple(plan.top1[: plan.n_top1].tolist()))
+
+    def draft_sampled(
+        self, g: FloatArray, root: int, tree: StaticTree, temperature: float, rng: np.random.Generator
+    ) -> SampledDraft:
+        """As `ReferenceHeads.draft_sampled`, and by it: the library tells the best tokens, not the whole law."""
+        return self._reference.draft_sampled(g, root, tree, temperature, rng)
+
+    @cached_property
+    def _reference(self) -> ReferenceHeads:
+        return ReferenceHeads(read_heads(self._path), InputEmbeddings(self._base))
 
     def _plan(self, tree: StaticTree) -> _Plan:
         """The plan of a tree that was not met before, or only as an equal one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import addressof, c_float, c_int32
+from ctypes import addressof, c_float, c_int32, string_at
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -144,4 +144,5 @@ class PatchedRows:
         row = self._context.lib.llama_tree_hidden(self._context.ctx, i)
         if not row:
             raise EngineError(f"row {i} has no hidden state", "this model's graph does not expose its final norm")
-        return np.ctypeslib.as_array(row, (self._context.n_embd,)).copy()
+        # bytes first: an array made of a pointer, or the address of an array, would cost several times the copy
+        return np.frombuffer(string_at(row, 4 * self._context.n_embd), dtype=np.float32)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import math
-import re
 import secrets
 import weakref
 from collections.abc import Sequence
@@ -13,10 +11,11 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from llama_cpp import llama_cpp as L
 
-from localspec.engine import logs
-from localspec.engine.base import CANDIDATE, Rows
+from localspec.engine.base import CANDIDATE, IntArray, Law, Rows
+from localspec.engine.grammar import new_grammar
 from localspec.engine.model import Model
 from localspec.engine.params import SamplingParams
 from localspec.errors import EngineError, UsageError
@@ -27,11 +26,7 @@ _RANDOM_SEED = 0xFFFFFFFF
 #: a logit this far below the best stands for a probability below 2e-35
 _IMPOSSIBLE = 80.0
 
-_MAX_GRAMMAR_SIZE = 1 << 20
-_MAX_GRAMMAR_RULES = 8192
-_MAX_GRAMMAR_DEPTH = 256
-#: literals, character classes and comments of GBNF: parentheses there are plain characters
-_GRAMMAR_ATOMS = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*', re.DOTALL)
+_DEAD_END = ("the grammar leaves no token to go on with", "check the grammar and logit_bias")
 
 
 class ChainSampler:
@@ -54,13 +49,16 @@ class ChainSampler:
         biases = self._biases()
         # With a grammar too, the first try needs no candidate array.
         self._argmax = params.temperature == 0.0 and not params.penalised and not biases
-        self._grammar = _grammar(model, params)
+        self._grammar = new_grammar(model, params)
         self._checked: int | None = None  # a token that the grammar is known to allow next
         self._penalties: Any = None
         # Logits are edited by the head and chosen from by the tail.
         self._head = self._build_head(biases)
         self._tail = self._build_tail()
-        self._free = weakref.finalize(self, _free_samplers, self._head, self._tail, self._grammar)
+        # The tail without its draw, for `law`.
+        self._shape = _chain(self._filters() if params.temperature > 0.0 else [])
+        self._rng = np.random.default_rng(self.seed)
+        self._free = weakref.finalize(self, _free_samplers, self._head, self._tail, self._shape, self._grammar)
         self._candidates = np.zeros(model.n_vocab, dtype=CANDIDATE)
         self._array = L.llama_token_data_array()
         self._array.data = self._candidates.ctypes.data_as(L.llama_token_data_p)
@@ -84,16 +82,17 @@ class ChainSampler:
         params = self.params
         if params.temperature == 0.0:
             return _chain([L.llama_sampler_init_greedy()])
-        return _chain(
-            [
-                L.llama_sampler_init_top_k(params.top_k),
-                L.llama_sampler_init_typical(params.typical_p, 1),
-                L.llama_sampler_init_top_p(params.top_p, 1),
-                L.llama_sampler_init_min_p(params.min_p, 1),
-                L.llama_sampler_init_temp(params.temperature),
-                L.llama_sampler_init_dist(self.seed),
-            ]
-        )
+        return _chain([*self._filters(), L.llama_sampler_init_dist(self.seed)])
+
+    def _filters(self) -> list[Any]:
+        params = self.params
+        return [
+            L.llama_sampler_init_top_k(params.top_k),
+            L.llama_sampler_init_typical(params.typical_p, 1),
+            L.llama_sampler_init_top_p(params.top_p, 1),
+            L.llama_sampler_init_min_p(params.min_p, 1),
+            L.llama_sampler_init_temp(params.temperature),
+        ]
 
     def _biases(self) -> dict[int, float]:
         for token in self.params.logit_bias:
@@ -105,6 +104,7 @@ class ChainSampler:
         """Begin a text after `prompt`: the seed starts over, the penalties see the prompt, the grammar does not."""
         L.llama_sampler_reset(self._head)
         L.llama_sampler_reset(self._tail)
+        self._rng = np.random.default_rng(self.seed)
         self._checked = None
         if self._grammar is not None:
             L.llama_sampler_reset(self._grammar)
@@ -123,7 +123,7 @@ class ChainSampler:
             return token
         token = self._draw(rows, i, constrained=True)
         if not self.permits(token):
-            raise EngineError("the grammar leaves no token to go on with", "check the grammar and logit_bias")
+            raise EngineError(*_DEAD_END)
         return token
 
     def permits(self, token: int) -> bool:
@@ -153,7 +153,57 @@ class ChainSampler:
         if self._penalties is not None:  # nothing else in the chain has a history
             L.llama_sampler_accept(self._penalties, token)
 
+    def law(self, rows: Rows, i: int) -> Law:
+        """The distribution that `sample` draws from at row `i`, given the history. Draws nothing.
+
+        With a grammar that is a mixture, as a draw that the grammar rejects is repeated over what it allows. Raises
+        `EngineError` when no token continues the grammar.
+        """
+        if self.params.temperature == 0.0:
+            return Law(np.array([self.sample(rows, i)], dtype=np.int32), np.ones(1))
+        ids, p = self._shaped(rows, i, constrained=False)
+        allowed = self._allowed(ids)
+        rejected = float(p[~allowed].sum())
+        if rejected == 0.0:
+            return Law(ids, p)
+        again = self._shaped(rows, i, constrained=True)
+        ids, place = np.unique(np.concatenate([ids[allowed], again.ids]), return_inverse=True)
+        mixed = np.concatenate([p[allowed], rejected * again.p])
+        return Law(ids.astype(np.int32), np.bincount(place, mixed).astype(np.float64))
+
+    def uniform(self) -> float:
+        """A random number from [0, 1): the seed's, but of another stream than the draws of `sample`."""
+        return float(self._rng.random())
+
+    def _shaped(self, rows: Rows, i: int, constrained: bool) -> Law:
+        """The distribution that one draw of the chain follows."""
+        n = self._apply(rows, i, constrained, self._shape)
+        logits = self._candidates["logit"][:n].astype(np.float64)
+        best = logits.max()
+        if best == -math.inf:
+            raise EngineError(*_DEAD_END)
+        p = np.exp(logits - best)
+        possible = p > 0.0
+        p = p[possible]
+        return Law(self._candidates["id"][:n][possible], p / p.sum())
+
+    def _allowed(self, ids: IntArray) -> npt.NDArray[np.bool_]:
+        """Which of these tokens the grammar allows next."""
+        if self._grammar is None:
+            return np.ones(len(ids), dtype=bool)
+        asked = np.zeros(len(ids), dtype=CANDIDATE)
+        asked["id"] = ids
+        array = L.llama_token_data_array(asked.ctypes.data_as(L.llama_token_data_p), len(asked), -1, False)
+        L.llama_sampler_apply(self._grammar, ctypes.byref(array))
+        allowed: npt.NDArray[np.bool_] = asked["logit"] != -math.inf
+        return allowed
+
     def _draw(self, rows: Rows, i: int, constrained: bool) -> int:
+        self._apply(rows, i, constrained, self._tail)
+        return int(self._array.data[self._array.selected].id)
+
+    def _apply(self, rows: Rows, i: int, constrained: bool, tail: Any) -> int:
+        """Run row `i` through the grammar, if wanted, the head and `tail`; returns how many candidates are left."""
         candidates, array = self._candidates, self._array
         rows.candidates(i, candidates)  # afresh: the samplers sort in place
         array.size, array.selected, array.sorted = len(candidates), -1, False
@@ -163,9 +213,9 @@ class ChainSampler:
         L.llama_sampler_apply(self._head, ctypes.byref(array))
         if self.params.typical_p < 1.0:
             array.size = self._drop_impossible()
-        L.llama_sampler_apply(self._tail, ctypes.byref(array))
+        L.llama_sampler_apply(tail, ctypes.byref(array))
         self.native_seconds += perf_counter() - begin
-        return int(array.data[array.selected].id)
+        return int(array.size)
 
     def _drop_impossible(self) -> int:
         """Move the candidates that have any chance to the front and return their number.
@@ -205,58 +255,3 @@ def _free_samplers(*samplers: Any) -> None:
     for sampler in samplers:
         if sampler is not None:
             L.llama_sampler_free(sampler)
-
-
-def _grammar(model: Model, params: SamplingParams) -> Any | None:
-    if params.json_schema is not None:
-        source, what = schema_to_gbnf(params.json_schema), "json_schema"
-    elif params.grammar is not None:
-        source, what = params.grammar, "grammar"
-    else:
-        return None
-    if not source.strip():
-        raise UsageError("grammar is empty", "leave it out to sample without one")
-    _refuse_unparsable(source, what)
-    # The parser reports to stderr, the checks after it to the log.
-    mark = logs.n_errors()
-    with logs.captured_stderr() as printed:
-        sampler = L.llama_sampler_init_grammar(model.vocab, source.encode("utf-8", "replace"), b"root")
-    if not sampler:
-        parsed = next((line for line in printed if "error parsing grammar: " in line), None)
-        reason = parsed.partition("error parsing grammar: ")[2] if parsed else logs.reason(mark, "unknown reason")
-        raise UsageError(f"{what} cannot be used: {_shorten(reason)}")
-    return sampler
-
-
-def _refuse_unparsable(source: str, what: str) -> None:
-    """Refuse what would overflow the stack of the library's recursive parser."""
-    if "\0" in source:
-        raise UsageError(f"{what} holds a NUL character")
-    if len(source) > _MAX_GRAMMAR_SIZE or source.count("::=") > _MAX_GRAMMAR_RULES:
-        raise UsageError(
-            f"{what} is too large: {len(source)} characters, {source.count('::=')} rules",
-            f"at most {_MAX_GRAMMAR_SIZE} characters and {_MAX_GRAMMAR_RULES} rules",
-        )
-    depth = 0
-    for bracket in re.findall(r"[()]", _GRAMMAR_ATOMS.sub("", source)):
-        depth += 1 if bracket == "(" else -1
-        if depth > _MAX_GRAMMAR_DEPTH:
-            raise UsageError(f"{what} nests more than {_MAX_GRAMMAR_DEPTH} groups")
-
-
-def schema_to_gbnf(schema: dict[str, Any] | str) -> str:
-    """The GBNF of a JSON schema. Raises `UsageError` for what is not one, or uses what GBNF cannot say."""
-    from llama_cpp.llama_grammar import json_schema_to_gbnf
-
-    try:
-        text = schema if isinstance(schema, str) else json.dumps(schema)
-        if not isinstance(json.loads(text), dict):
-            raise ValueError("a schema is an object")
-        return str(json_schema_to_gbnf(text))
-    except Exception as error:  # the converter raises whatever its Python happens to hit
-        raise UsageError(f"json_schema cannot be used: {_shorten(str(error) or type(error).__name__)}") from None
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 200 else line[:197] + "..."

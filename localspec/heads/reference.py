@@ -7,18 +7,22 @@ sums of its path for all deeper heads, and a child adds the products with its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from localspec.errors import UsageError
+from localspec.heads.draws import SampledDraft, draw, softened
 from localspec.heads.spec import FloatArray, HeadSpec, IntArray
 from localspec.heads.tensors import Heads, check_d2t, check_shapes
-from localspec.static_tree import StaticTree
+from localspec.static_tree import Level, StaticTree
 
 #: the base model's input embeddings: a table [n_vocab, n_embd], or a look-up of ids [n] that returns [n, n_embd]
 Embedding = FloatArray | Callable[[IntArray], FloatArray]
+#: siblings, and the rows of the vocabulary heads that they get
+Picks = Iterable[tuple[Sequence[int], IntArray]]
 
 
 @dataclass(frozen=True)
@@ -68,34 +72,69 @@ class ReferenceHeads:
         """The token that each row of the vocabulary heads stands for, int32 [n_rows]."""
         return np.arange(self.spec.n_vocab, dtype=np.int32) if self._d2t is None else self._d2t
 
+    @cached_property
+    def rows(self) -> IntArray:
+        """The row of each token in the vocabulary heads, int32 [n_vocab]; -1 for a token that cannot be drafted."""
+        rows = np.full(self.spec.n_vocab, -1, dtype=np.int32)
+        rows[self.ids] = np.arange(len(self.ids), dtype=np.int32)
+        return rows
+
     def draft(self, g: FloatArray, root: int, tree: StaticTree) -> HeadDraft:
         """Draft a tree below the token `root`, with one batched product a depth.
 
         `g` is the base model's last hidden state [n_embd], after its final norm, where it predicted `root`; behind a
         prefix layer it is that layer's output. Raises `UsageError` for inputs that do not fit the heads.
         """
+        ranks, top1 = tree.ranks, []
+        q = np.ones(tree.n_nodes, dtype=np.float32)
+
+        def pick(level: Level, logits: FloatArray, rows: Sequence[int]) -> Picks:
+            p = _softmax(logits)
+            if level.greedy is not None:
+                top1.append(float(p[rows[level.greedy]].max()))
+            for row, node, width in zip(rows, level.parents, level.widths, strict=True):
+                children = tree.topology.children[node]
+                best = _best(logits[row], width)[[ranks[child] for child in children]]
+                q[list(children)] = p[row, best]
+                yield children, best
+
+        return HeadDraft(self._fill(g, root, tree, pick), q, tuple(top1))
+
+    def draft_sampled(
+        self, g: FloatArray, root: int, tree: StaticTree, temperature: float, rng: np.random.Generator
+    ) -> SampledDraft:
+        """The same tree, but a node's children are drawn from softmax(logits / temperature) without replacement.
+
+        A child's rank is its place in the order of the draws; ranks that are left out are not drawn. Raises as `draft`.
+        """
+        children, laws = tree.topology.children, {}
+
+        def pick(level: Level, logits: FloatArray, rows: Sequence[int]) -> Picks:
+            softmax = softened(logits, temperature)
+            for row, node in zip(rows, level.parents, strict=True):
+                laws[node] = softmax[row]
+                yield children[node], draw(softmax[row], len(children[node]), rng)
+
+        return SampledDraft(self._fill(g, root, tree, pick), children, laws, self.rows)
+
+    def _fill(
+        self, g: FloatArray, root: int, tree: StaticTree, pick: Callable[[Level, FloatArray, Sequence[int]], Picks]
+    ) -> IntArray:
+        """The token of each node. `pick` gets a level, logits, and which row of them belongs to each of its nodes."""
         spec = self.spec
         check_tree(spec, tree)
         g = checked_state(spec, g, root)
-        tokens = np.full(len(tree.ranks), root, dtype=np.int32)
-        q = np.ones(len(tree.ranks), dtype=np.float32)
-        top1: list[float] = []
+        tokens = np.full(tree.n_nodes, root, dtype=np.int32)
         sums = self._first_sums(g)
         for head, level in enumerate(tree.levels):
             if spec.grounded:
                 # the sums of the nodes above, but for the head that these have answered
                 sums = sums[list(level.above), min(head, 1) :] + self._products(head + 1, tokens[list(level.parents)])
             logits = self._logits(head, self._first_block(sums[:, 0]) if spec.grounded else g)
-            p = _softmax(logits)
-            for at, (node, width) in enumerate(zip(level.parents, level.widths, strict=True)):
-                row = at if spec.grounded else 0
-                children = list(tree.topology.children[node])
-                best = _best(logits[row], width)[[tree.ranks[child] for child in children]]
-                tokens[children] = best if self._d2t is None else self._d2t[best]
-                q[children] = p[row, best]
-            if level.greedy is not None:
-                top1.append(float(p[level.greedy if spec.grounded else 0].max()))
-        return HeadDraft(tokens, q, tuple(top1))
+            rows = range(len(level.parents)) if spec.grounded else [0] * len(level.parents)
+            for children, picked in pick(level, logits, rows):
+                tokens[list(children)] = picked if self._d2t is None else self._d2t[picked]
+        return tokens
 
     def greedy(self, g: FloatArray, root: int, depth: int | None = None) -> HeadDraft:
         """The chain of the most likely tokens, by default as deep as there are heads; see `draft`."""

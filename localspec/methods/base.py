@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from localspec.engine.base import Rows
+from localspec.engine.base import Law, Rows
 from localspec.static_tree import StaticTree
 from localspec.tree import Tree
 
@@ -23,6 +23,14 @@ class Sampler(Protocol):
 
     def sample(self, rows: Rows, i: int) -> int:
         """Draw one token from row `i`, given the history. One draw a call; the history does not change."""
+        ...
+
+    def law(self, rows: Rows, i: int) -> Law:
+        """The distribution that `sample` draws from. Draws nothing."""
+        ...
+
+    def uniform(self) -> float:
+        """A random number from [0, 1), of the seed."""
         ...
 
     def accept(self, token: int) -> None:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 from localspec.engine.base import Rows
 from localspec.entmtp.policies import score
+from localspec.errors import UsageError
+from localspec.heads.draws import SampledDraft
 from localspec.heads.reference import HeadDraft
 from localspec.heads.spec import FloatArray
 from localspec.methods.base import Walk
+from localspec.methods.sampled import DraftSampling, DrawRates
 from localspec.static_tree import StaticTree
 from localspec.tree import Tree
 
@@ -25,10 +30,20 @@ class Evaluator(Protocol):
     def draft(self, g: FloatArray, root: int, tree: StaticTree) -> HeadDraft: ...
 
 
+@runtime_checkable
+class SamplingEvaluator(Evaluator, Protocol):
+    """Heads that can also draft by chance."""
+
+    def draft_sampled(
+        self, g: FloatArray, root: int, tree: StaticTree, temperature: float, rng: np.random.Generator
+    ) -> SampledDraft: ...
+
+
 class HeadsDrafter:
     """Drafts `tree` with `heads`. The first step of a text has no hidden state yet: it is plain.
 
-    With `scored`, which costs a pass over the row, `score` tells how sure model and heads are of the coming step.
+    With `scored`, which costs a pass over the row, `score` tells how sure model and heads are of the coming step. After
+    `sample_drafts` the tree is drawn by chance, for `localspec.methods.sequoia`.
     """
 
     def __init__(self, heads: Evaluator, tree: StaticTree, *, scored: bool = False) -> None:
@@ -39,6 +54,20 @@ class HeadsDrafter:
         self._hidden: FloatArray | None = None
         self._p_base = 0.0
         self._top1: tuple[float, ...] = ()
+        self._chance: tuple[DraftSampling, SamplingEvaluator] | None = None
+        self._rates = DrawRates()
+
+    def sample_drafts(self, sampling: DraftSampling | None) -> None:
+        """Draw the trees from now on, or (None) take the most likely tokens again.
+
+        Raises `UsageError` for heads that cannot draw.
+        """
+        if sampling is None:
+            self._chance = None
+        elif isinstance(self._heads, SamplingEvaluator):
+            self._chance = (sampling, self._heads)
+        else:
+            raise UsageError("these heads cannot draft by chance", "leave out --draft-sampling")
 
     def score(self, depth: int) -> float:
         """p_base * q_1 * .. * q_depth of the tree proposed last: the probability of the model's best token where the
@@ -53,17 +82,33 @@ class HeadsDrafter:
         """The nodes of the tree with the largest estimates, at most `max_nodes`, none below `least_p`."""
         if max_nodes <= 1 or self._hidden is None:
             return Tree.root(self._root)
-        draft = self._heads.draft(self._hidden, self._root, self._tree)
+        tree = self._likely(self._hidden) if self._chance is None else self._drawn(self._hidden, *self._chance)
+        return tree.likeliest(max_nodes, least_p)
+
+    def _likely(self, hidden: FloatArray) -> Tree:
+        draft = self._heads.draft(hidden, self._root, self._tree)
         self._top1 = draft.top1
         parents = self._tree.topology.parents
         p = [1.0]
         for parent, q in zip(parents[1:], draft.q[1:].tolist(), strict=True):
             p.append(p[parent] * q)
-        return Tree.of(parents, draft.tokens.tolist(), p).likeliest(max_nodes, least_p)
+        return Tree.of(parents, draft.tokens.tolist(), p)
+
+    def _drawn(self, hidden: FloatArray, sampling: DraftSampling, heads: SamplingEvaluator) -> Tree:
+        """The tree by chance. Nothing that decides which of it is verified may look at what was drawn: not the
+        estimates, and not the score, which is that of the most likely tokens here as well."""
+        tree = self._tree
+        if self._scored:
+            self._top1 = heads.draft(hidden, self._root, StaticTree.greedy(tree.depth)).top1
+        drawn = heads.draft_sampled(hidden, self._root, tree, sampling.temperature, sampling.rng)
+        sampling.drawn = drawn
+        return Tree.of(tree.topology.parents, drawn.tokens.tolist(), self._rates.estimates(tree.topology))
 
     def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:
         """Keep the hidden state that the last token was drawn from."""
         row = (0, *walk.path)[len(walk.tokens) - 1]
         self._root, self._hidden = walk.tokens[-1], rows.hidden(row)
+        if self._chance is not None:
+            self._rates.observe(tree, walk)
         if self._scored:
             self._p_base = math.exp(rows.top_k(row, 1)[1][0] - rows.logsumexp(row))

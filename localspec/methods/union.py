@@ -25,10 +25,13 @@ FIRST_GAIN, RATE = 0.1, 0.06
 RETRY_EVERY = 24
 #: budgets up to this are probes of a governor that is off: the heads take part in some of them
 PROBE_NODES, PROBE_HEADS_EVERY = 4, 4
-#: logit of a node's chance given its parent = weights * logits of what is known + bias, by who drafted it
-BOTH = (0.45, 0.75, 0.55)
-PTD_ONLY = (0.8, -0.6)
-HEADS_ONLY = (0.95, -0.3)
+#: logit of a node's chance given its parent = weights * logits of what the drafters gave it + bias: where both drafted
+#: it, ptd alone, heads alone where ptd drafted others, and heads alone where ptd drafted nothing. Fitted by
+#: benchmarks/fit_union.py to SmolLM2 on its own prompts
+BOTH = (0.61, 0.59, 1.15)
+PTD_ALONE = (1.17, -0.84)
+HEADS_BESIDE = (0.61, -1.66)
+HEADS_ALONE = (0.84, -0.40)
 _EPS = 1e-4
 
 
@@ -125,40 +128,38 @@ def join(known: Tree, guessed: Tree) -> Tree:
     builder = TreeBuilder(known.tokens[0])
     place = {0: 0}  # node of `known` -> node of the result
     twin = {0: 0}  # node of `known` -> node of `guessed`
-    seen = set()
-    topology, other = known.topology, guessed.topology
-    for node in range(1, len(known)):
-        parent = topology.parents[node]
-        chance = _given(known, node, parent)
-        if parent in twin:
-            match = guessed.child(twin[parent], known.tokens[node])
-            if match is not None:
+    for node, parent in enumerate(known.topology.parents[1:], start=1):
+        p = chance(known, node, parent)
+        other = twin.get(parent)
+        if other is not None and guessed.topology.children[other]:
+            match = guessed.child(other, known.tokens[node])
+            if match is None:
+                p = _sigmoid(PTD_ALONE[0] * logit(p) + PTD_ALONE[1])
+            else:
                 twin[node] = match
-                seen.add(match)
-                chance = _sigmoid(
-                    BOTH[0] * _logit(chance) + BOTH[1] * _logit(_given(guessed, match, twin[parent])) + BOTH[2]
-                )
-            elif other.children[twin[parent]]:
-                chance = _sigmoid(PTD_ONLY[0] * _logit(chance) + PTD_ONLY[1])
+                p = _sigmoid(BOTH[0] * logit(p) + BOTH[1] * logit(chance(guessed, match, other)) + BOTH[2])
         above = place[parent]
-        place[node] = builder.add(above, known.tokens[node], builder.p[above] * chance)
-    back = {match: place[node] for node, match in twin.items()}
-    for node in range(1, len(guessed)):
-        if node in seen:
+        place[node] = builder.add(above, known.tokens[node], builder.p[above] * p)
+    back = {match: node for node, match in twin.items()}  # the other way round
+    placed = {match: place[node] for node, match in twin.items()}
+    for node, parent in enumerate(guessed.topology.parents[1:], start=1):
+        if node in placed:
             continue
-        parent = other.parents[node]
-        chance = _sigmoid(HEADS_ONLY[0] * _logit(_given(guessed, node, parent)) + HEADS_ONLY[1])
-        above = back[parent]
-        back[node] = builder.add(above, guessed.tokens[node], builder.p[above] * chance)
+        beside = parent in back and known.topology.children[back[parent]]
+        weight, bias = HEADS_BESIDE if beside else HEADS_ALONE
+        p = _sigmoid(weight * logit(chance(guessed, node, parent)) + bias)
+        above = placed[parent]
+        placed[node] = builder.add(above, guessed.tokens[node], builder.p[above] * p)
     return builder.build()
 
 
-def _given(tree: Tree, node: int, parent: int) -> float:
-    """The chance of a node when its parent is right."""
+def chance(tree: Tree, node: int, parent: int) -> float:
+    """The estimate of a node when its parent is right."""
     return tree.p[node] / tree.p[parent] if tree.p[parent] > 0 else 0.0
 
 
-def _logit(p: float) -> float:
+def logit(p: float) -> float:
+    """ln(p / (1 - p)), for p kept away from 0 and 1."""
     p = min(max(p, _EPS), 1 - _EPS)
     return math.log(p / (1 - p))
 

@@ -189,6 +189,16 @@ def test_many_trees_take_turns(write: Write, load) -> None:
             np.testing.assert_array_equal(again.q, draft.q)
 
 
+def test_draws_are_those_of_numpy(model: Model, write: Write, load) -> None:
+    path = write("f32")
+    tree = StaticTree.from_paths([[0], [1], [0, 0]])
+    native, reference = (
+        heads.draft_sampled(state(), 7, tree, 0.8, np.random.default_rng(1))
+        for heads in (load(path), reference_of(path, model))
+    )
+    assert native.tokens.tolist() == reference.tokens.tolist()
+
+
 def test_what_does_not_fit_is_refused(write: Write, load) -> None:
     heads = load(write("f32", n_draft_vocab=20))
     tree = TREES["chain"]

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from localspec.engine.grammar import schema_to_gbnf
 from localspec.engine.host import HostRows
 from localspec.engine.model import Model
 from localspec.engine.params import SamplingParams
-from localspec.engine.sampler import ChainSampler, schema_to_gbnf
+from localspec.engine.sampler import ChainSampler
 from localspec.errors import EngineError, UsageError
 from localspec.methods.strict import StrictVerifier
 from localspec.tree import TreeBuilder
@@ -88,6 +89,69 @@ def test_draws_follow_the_distribution(make_sampler: MakeSampler, rows: HostRows
         counts = Counter(sampler.sample(rows, 0) for _ in range(n))
     chi_square = sum((counts[token] - n * p) ** 2 / (n * p) for token, p in P.items())
     assert chi_square < 16.27  # 3 degrees of freedom, one chance in a thousand; the seed is fixed
+
+
+LAWS: dict[str, dict[str, Any]] = {
+    "neutral": {},
+    "sharp": {"temperature": 0.6},
+    "cut": {"top_k": 3, "top_p": 0.9, "min_p": 0.1},
+    "typical": {"typical_p": 0.7},
+    "penalised": {"repeat_penalty": 1.3, "presence_penalty": 0.4},
+    "biased": {"logit_bias": {A: -1.0, D: 2.0}},
+    "grammar": {"grammar": "root ::= [bcd]+", "temperature": 1.4},
+    "grammar cut": {"grammar": "root ::= [acd]+", "top_k": 2},
+}
+
+
+@pytest.mark.parametrize("params", LAWS.values(), ids=LAWS)
+def test_the_law_is_what_draws_follow(make_sampler: MakeSampler, rows: HostRows, params: dict[str, Any]) -> None:
+    n = 4000
+    with make_sampler(**{**NEUTRAL, **params}) as sampler:
+        sampler.accept(B if params.get("grammar") == "root ::= [bcd]+" else A)
+        law = sampler.law(rows, 0)
+        counts = Counter(sampler.sample(rows, 0) for _ in range(n))
+    assert law.p.sum() == pytest.approx(1.0) and len(set(law.ids.tolist())) == len(law.ids)
+    assert set(counts) == set(law.ids.tolist())
+    chi_square = sum((counts[t] - n * p) ** 2 / (n * p) for t, p in zip(law.ids.tolist(), law.p, strict=True))
+    assert chi_square < 16.27  # at most 3 degrees of freedom
+
+
+def test_asking_for_the_law_changes_no_draw(make_sampler: MakeSampler, rows: HostRows) -> None:
+    def draws(asked: bool) -> list[int]:
+        with make_sampler(**NEUTRAL) as sampler:
+            tokens = []
+            for _ in range(64):
+                if asked:
+                    sampler.law(rows, 0)
+                    sampler.uniform()
+                tokens.append(sampler.sample(rows, 0))
+            return tokens
+
+    assert draws(True) == draws(False)
+
+
+def test_the_law_at_temperature_0_is_the_best_token_that_the_grammar_allows(
+    make_sampler: MakeSampler, rows: HostRows
+) -> None:
+    for params, best in (({}, A), ({"grammar": "root ::= [cd]"}, C)):
+        with make_sampler(temperature=0.0, **params) as sampler:
+            law = sampler.law(rows, 0)
+            assert law.ids.tolist() == [best] and law.p.tolist() == [1.0]
+
+
+def test_no_law_where_the_grammar_leaves_nothing(make_sampler: MakeSampler, rows: HostRows) -> None:
+    with make_sampler(**NEUTRAL, grammar='root ::= "a"') as sampler:
+        sampler.accept(A)
+        with pytest.raises(EngineError, match="no token"):
+            sampler.law(rows, 0)
+
+
+def test_random_numbers_repeat_with_the_seed(make_sampler: MakeSampler) -> None:
+    with make_sampler(**NEUTRAL) as sampler, make_sampler(**NEUTRAL | {"seed": 8}) as other:
+        first = [sampler.uniform() for _ in range(4)]
+        sampler.start([])
+        assert [sampler.uniform() for _ in range(4)] == first != [other.uniform() for _ in range(4)]
+        assert all(0.0 <= number < 1.0 for number in first)
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,7 @@ def test_a_bank_ascends_and_its_policies_fit_it(session: Session, heads: HeadsIn
         calibrated_bank(session, "auto")
     save_bank(stored)
     bank = calibrated_bank(session, "auto")
+    assert calibrated_bank(session, "code") == bank, "the bank of all tasks serves where a task has none"
     assert tuple(bank.trees) == stored.bank.trees and bank.policies["value"] == stored.policies["value"].policy
     assert make_head_method("entmtp-value", HeadKit(hydra=heads.evaluator, bank=lambda: bank), FLAT, 63)
 

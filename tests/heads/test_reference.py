@@ -190,3 +190,37 @@ def test_the_prefix_layer_refuses_what_does_not_fit():
     for rows in (np.zeros((2, H - 1)), np.zeros(H)):
         with pytest.raises(UsageError, match="width 32"):
             layer.append(rows)
+
+
+def test_children_are_drawn_from_the_softmax_of_their_head(heads):
+    tree = StaticTree.from_paths(PATHS)
+    reference = ReferenceHeads(heads, EMBED)
+    draft = reference.draft_sampled(G, 7, tree, 4.0, np.random.default_rng(1))
+    assert draft.children == tree.topology.children
+    assert set(draft.laws) == {node for node, children in enumerate(draft.children) if children}
+    for node, law in draft.laws.items():
+        path = [int(draft.tokens[at]) for at in tree.topology.path(node)]
+        logits = reference.logits(len(path) - 1, G[None], [path])[0].astype(np.float64) / 4.0
+        np.testing.assert_allclose(law, np.exp(logits) / np.exp(logits).sum(), rtol=1e-4, atol=1e-9)
+        children = draft.tokens[list(draft.children[node])]
+        assert len(set(children.tolist())) == len(children)
+        rows = draft.row_of[children]
+        assert (rows >= 0).all() and (reference.ids[rows] == children).all()
+    again = reference.draft_sampled(G, 7, tree, 4.0, np.random.default_rng(1))
+    assert again.tokens.tolist() == draft.tokens.tolist()
+    other = reference.draft_sampled(G, 7, tree, 4.0, np.random.default_rng(2))
+    assert other.tokens.tolist() != draft.tokens.tolist()
+
+
+def test_tokens_outside_a_trimmed_vocabulary_have_no_row():
+    heads = heads_of(spec_of(**SPECS["trimmed"]))
+    rows = ReferenceHeads(heads, EMBED).rows
+    assert heads.d2t is not None and rows[heads.d2t].tolist() == list(range(len(heads.d2t)))
+    assert (rows == -1).sum() == V - len(heads.d2t)
+
+
+def test_more_draws_than_a_head_knows_tokens_are_refused():
+    heads = heads_of(spec_of(arch="hydra-mlp", n_draft_vocab=3, shared_output=True))
+    tree = StaticTree.from_paths([[rank] for rank in range(4)])
+    with pytest.raises(UsageError, match="knows 3 tokens"):
+        ReferenceHeads(heads, EMBED).draft_sampled(G, 7, tree, 1.0, np.random.default_rng(1))

@@ -1,0 +1,99 @@
+"""Which way of accepting goes with what, and what a method becomes with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec.engine.params import SamplingParams
+from localspec.errors import UsageError
+from localspec.heads.draws import SampledDraft
+from localspec.heads.reference import HeadDraft
+from localspec.methods.acceptance import Acceptance
+from localspec.methods.base import Method
+from localspec.methods.fixed import Fixed
+from localspec.methods.heads import HeadsDrafter
+from localspec.methods.registry import make_method
+from localspec.methods.sequoia import SequoiaVerifier
+from localspec.methods.strict import StrictVerifier
+from localspec.methods.typical import TypicalVerifier
+from localspec.static_tree import StaticTree
+
+WARM = SamplingParams(temperature=0.7)
+
+
+class Heads:
+    """Heads that cannot draw."""
+
+    def draft(self, g: np.ndarray, root: int, tree: StaticTree) -> HeadDraft:
+        raise AssertionError
+
+
+class DrawingHeads(Heads):
+    def draft_sampled(self, *_: Any) -> SampledDraft:
+        raise AssertionError
+
+
+def heads_method(heads: Heads) -> Method:
+    return Method("heads", HeadsDrafter(heads, StaticTree.greedy(2)), Fixed(8), StrictVerifier())
+
+
+def lookup() -> Method:
+    return make_method("lookup", curve=None, max_nodes=8)
+
+
+def test_sample_and_match_is_the_default() -> None:
+    method = lookup()
+    assert Acceptance().apply(method, SamplingParams(), 1) is method
+    assert method.verifier.lossless
+
+
+def test_typical_acceptance_goes_with_any_method_and_is_lossy() -> None:
+    for method in (lookup(), heads_method(Heads())):
+        made = Acceptance("typical").apply(method, WARM, 1)
+        assert isinstance(made.verifier, TypicalVerifier) and not made.verifier.lossless
+        assert made.drafter is method.drafter and method.verifier.lossless
+
+
+def test_heads_that_can_draw_get_the_verifier_that_knows_the_draws() -> None:
+    made = Acceptance(draft_sampling=True).apply(heads_method(DrawingHeads()), WARM, 1)
+    assert isinstance(made.verifier, SequoiaVerifier) and made.verifier.lossless
+
+
+@pytest.mark.parametrize("acceptance", [Acceptance("typical"), Acceptance(draft_sampling=True)], ids=str)
+def test_plain_decoding_has_nothing_to_accept(acceptance: Acceptance) -> None:
+    plain = make_method("plain", curve=None, max_nodes=8)
+    assert acceptance.apply(plain, WARM, 1) is plain
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "sampling", "words"),
+    [
+        (Acceptance(draft_sampling=True), SamplingParams(temperature=0.69), "temperature=0.7 or more, not 0.69"),
+        (Acceptance(draft_sampling=True), SamplingParams(temperature=0.0), "temperature=0.7 or more, not 0"),
+        (Acceptance("typical", True), WARM, "exclude"),
+        (Acceptance("typical"), SamplingParams(repeat_penalty=1.1), "no penalty"),
+        (Acceptance("typical"), SamplingParams(grammar='root ::= "a"'), "grammar"),
+        (Acceptance("typical"), SamplingParams(json_schema={}), "JSON schema"),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_together_is_refused_with_the_way_out(
+    acceptance: Acceptance, sampling: SamplingParams, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words) as error:
+        acceptance.apply(heads_method(DrawingHeads()), sampling, 1)
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [(lookup(), "heads alone, and 'lookup' does not"), (heads_method(Heads()), "cannot draft by chance")],
+    ids=["no heads", "heads that cannot draw"],
+)
+def test_draft_sampling_without_heads_that_draw_is_refused(method: Method, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as error:
+        Acceptance(draft_sampling=True).apply(method, WARM, 1)
+    assert error.value.hint

@@ -53,7 +53,6 @@ class Session:
         n_gpu_layers: int = -1,
         pool: bool = True,
         heads: Sequence[Path] = (),
-        progress: Progress | None = None,
     ) -> None:
         self.model = model
         self.params = context
@@ -66,7 +65,7 @@ class Session:
         self.ctx: TreeContext = model.new_context(replace(context, hidden=context.hidden or bool(files)))
         self.materials = Materials(model, self.ctx, pool=pool, head_files=files)
         self._n_gpu_layers = n_gpu_layers
-        self._progress = progress
+        self._progress: Progress | None = None
         self.generator = decode.Generator(model, self.ctx)
         self._methods: dict[tuple[str, bool, str], Method] = {}
         self._template: ChatTemplate | None = None
@@ -83,13 +82,15 @@ class Session:
         use_mmap: bool = True,
         pool: bool = True,
         heads: Sequence[Path] = (),
+        task: str = AUTO,
         progress: Progress | None = None,
     ) -> Session:
         """Find and load `model` (a name, a path, or None for the default) and make it ready for `method`.
 
         `heads` are files of draft heads for it, at most one of a kind; see `choose_heads` for what is used without.
+        `task` is the bank of trees that methods of EntMTP take. The first time a model is used with a method that
+        drafts, the cost curve is measured (at most 10 s).
 
-        The first time a model is used with a method that drafts, the cost curve is measured (at most 10 s).
         Raises `ModelError`, `UsageError` or `EngineError`.
         """
         context = context or ContextParams()
@@ -105,9 +106,9 @@ class Session:
         path = hub.find_model(model)
         loaded = Model.load(path, n_gpu_layers=n_gpu_layers, use_mmap=use_mmap, progress=on_load)
         try:
-            session = cls(
-                loaded, context, method=method, n_gpu_layers=n_gpu_layers, pool=pool, heads=heads, progress=progress
-            )
+            session = cls(loaded, context, method=method, n_gpu_layers=n_gpu_layers, pool=pool, heads=heads)
+            session.on_progress(progress)
+            session.task = task
             session.method(method)
         except BaseException:
             loaded.close()
@@ -121,7 +122,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """End a generation that is under way, free the context and the model. Idempotent."""
+        """End a generation that is under way, free context and model. Idempotent."""
         if self._active is not None:
             self._active.close()
         self.ctx.close()
@@ -165,7 +166,9 @@ class Session:
     def _make(self, name: str, governed: bool) -> Method:
         materials = self.materials
         pool, corpus = (None, None) if name == "plain" else (materials.pool, materials.corpus)
-        heads = replace(materials.heads, bank=lambda: calibrated_bank(self, self.task)) if uses_heads(name) else None
+        # in stock mode heads are NumPy, which takes several steps of the model
+        usable = uses_heads(name) and (name != "auto" or self.ctx.mode == "patched")
+        heads = replace(materials.heads, bank=lambda: calibrated_bank(self, self.task)) if usable else None
         return make_method(
             name,
             curve=self.curve,
@@ -237,10 +240,8 @@ class Session:
     def template(self) -> ChatTemplate:
         """The chat template of the model; ChatML when it has none."""
         if self._template is None:
-            model = self.model
-            self._template = ChatTemplate(
-                model.chat_template, bos=model.special_text(model.bos), eos=model.special_text(model.eos)
-            )
+            bos, eos = (self.model.special_text(token) for token in (self.model.bos, self.model.eos))
+            self._template = ChatTemplate(self.model.chat_template, bos=bos, eos=eos)
         return self._template
 
     def chat_prompt(self, messages: Sequence[Message]) -> list[int]:

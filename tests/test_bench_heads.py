@@ -65,7 +65,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 def test_a_bank_of_another_task_does_not_serve(session: Session) -> None:
     done: list[int] = []
-    with pytest.raises(UsageError, match="no bank of trees for tiny and auto"):
+    with pytest.raises(UsageError, match="no bank of trees for tiny and chat"):
         bench(session, PROMPTS, ["lookup", "entmtp-tau"], sampling=GREEDY, max_tokens=8,
               progress=lambda n, total: done.append(n))  # fmt: skip
     with pytest.raises(UsageError, match="medusa drafts with Medusa heads, and there are none"):

@@ -23,9 +23,11 @@ OFF = "spec off: "
 
 
 @contextmanager
-def open_session(engine: EngineOptions, method: str, *, pool: bool = True, hidden: bool = False) -> Iterator[Session]:
-    """A session as the options say, with progress bars while it is made; see `Session` on `pool`, and `ContextParams`
-    on `hidden`."""
+def open_session(
+    engine: EngineOptions, method: str, *, pool: bool = True, bank: str = "auto", hidden: bool = False
+) -> Iterator[Session]:
+    """A session as the options say, with progress bars while it is made; see `Session.open` on `pool` and `bank`, its
+    `task`, and `ContextParams` on `hidden`."""
     from localspec.machine import load_native
 
     context = replace(engine.context(), hidden=hidden)
@@ -40,6 +42,7 @@ def open_session(engine: EngineOptions, method: str, *, pool: bool = True, hidde
             n_gpu_layers=engine.gpu_layers,
             pool=pool,
             heads=engine.heads or (),
+            task=bank,
             progress=progress,
         )
     session.on_progress(None)

@@ -58,7 +58,7 @@ def generate(
     acceptance = accepting.acceptance(params, how.method)
     limits.limits()
     text = _read_prompt(prompt)
-    with open_session(engine, how.method) as session:
+    with open_session(engine, how.method, bank=how.bank) as session:
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": text})
         tokens = session.raw_prompt(text) if raw else session.chat_prompt(messages)

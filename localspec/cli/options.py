@@ -104,8 +104,14 @@ class MethodOptions:
 
     method: Annotated[
         str,
-        Option("--method", help="auto, ptd, lookup, or plain (no speculation).", rich_help_panel=ENGINE),
-    ] = "auto"
+        Option("--method", help="auto, ptd, heads, ptd+heads, lookup, or plain (no speculation).",
+               rich_help_panel=ENGINE),
+    ] = "auto"  # fmt: skip
+    bank: Annotated[
+        str,
+        Option("--bank", help="Trees that were calibrated for this kind of text: chat, code, math or auto. For the "
+               "methods entmtp-star, -ladder, -tau and -value.", rich_help_panel=ENGINE),
+    ] = "auto"  # fmt: skip
 
 
 @dataclass

@@ -70,7 +70,7 @@ def verify(
     from localspec import verify as verifier
     from localspec.describe import describe
 
-    with open_session(engine, how.method) as session, progress_bar() as bar:
+    with open_session(engine, how.method, bank=how.bank) as session, progress_bar() as bar:
         verdicts = verifier.verify(
             session,
             prompts,

@@ -84,16 +84,19 @@ def calibrated_bank(session: Session, task: str) -> PolicyBank:
     Raises `UsageError` when there are neither, which tells why if some were made for another set-up.
     """
     _, path, names = _file(session)
-    fingerprint = file_fingerprint(path)
-    try:
-        stored = find_bank(BankKey(task, fingerprint, session.curve_key), names)
-    except UsageError:
-        if task == AUTO:
-            raise
-        return calibrated_bank(session, AUTO)
-    return PolicyBank(
-        stored.bank.trees,
-        {name: fitted.policy for name, fitted in stored.policies.items()},
-        {name: fitted.accepted for name, fitted in stored.policies.items()},
-        {name: expected_accepted(stored, name) for name in stored.policies},
-    )
+    fingerprint, setup = file_fingerprint(path), session.curve_key
+    missing: UsageError | None = None
+    for name in (task, AUTO):
+        try:
+            stored = find_bank(BankKey(name, fingerprint, setup), names)
+        except UsageError as error:
+            missing = missing or error
+        else:
+            return PolicyBank(
+                stored.bank.trees,
+                {kind: fitted.policy for kind, fitted in stored.policies.items()},
+                {kind: fitted.accepted for kind, fitted in stored.policies.items()},
+                {kind: expected_accepted(stored, kind) for kind in stored.policies},
+            )
+    assert missing is not None, "two tries that came to nothing have a reason"
+    raise missing

@@ -66,8 +66,8 @@ def second_tree(method: Method) -> int:
 
 def test_static_methods_verify_their_tree_at_every_step() -> None:
     kit = HeadKit(FakeHeads(), FakeHeads(), bank)
-    assert second_tree(made("medusa", kit)) == MC_SIM_7B_63.n_nodes
-    assert second_tree(made("hydra-static", kit)) == MC_SIM_7B_63.n_nodes
+    assert second_tree(made("medusa", kit)) == 63 == MC_SIM_7B_63.n_nodes - 1
+    assert second_tree(made("hydra-static", kit)) == 63
     assert second_tree(made("hydra-best", kit)) == BIG.n_nodes
 
 
@@ -83,7 +83,7 @@ def test_methods_with_static_trees_tell_them_and_what_is_expected() -> None:
     kit = HeadKit(FakeHeads(), FakeHeads(), bank)
     assert made("hydra-best", kit).trees == KnownTrees((BIG,), (1.5,), 1.5)
     assert made("entmtp-tau", kit).trees == KnownTrees((SMALL, BIG), (0.25, 1.75), 1.25)
-    assert made("medusa", kit).trees == KnownTrees((MC_SIM_7B_63,))
+    assert made("medusa", kit).trees == KnownTrees((within(MC_SIM_7B_63, 4, 63),))
     assert made("heads", kit).trees is None
 
 

@@ -106,10 +106,10 @@ class BankGovernor(Governor):
 
     def select(self, tree: Tree) -> Tree:
         """The tree of the policy; the governor's own choice where the tree is not that of the bank."""
-        chosen = super().select(tree)
         self._picked = None
         if not self.on or len(tree) != self._bank.union.n_nodes:
-            return chosen
+            return super().select(tree)
+        self._candidate = tree
         began = self._clock()
         index = self._policy.choose(self._score(self._policy.depth))
         part = self._bank.part(tree, index)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from localspec.calibrate.curve import CostCurve
-from localspec.entmtp.policies import Policy
+from localspec.entmtp.policies import Policy, Star
 from localspec.errors import UsageError
 from localspec.methods.bank import BankGovernor, TreeBank
 from localspec.methods.base import KnownTrees, Method
@@ -20,6 +20,7 @@ from localspec.methods.governor import Governor
 from localspec.methods.heads import Evaluator, HeadsDrafter
 from localspec.methods.strict import StrictVerifier
 from localspec.static_tree import MC_SIM_7B_63, StaticTree
+from localspec.tree import MAX_NODES
 
 POLICY_NAMES = ("star", "ladder", "tau", "value")
 #: methods whose trees are of a bank
@@ -79,22 +80,27 @@ def make_head_method(
     """
     heads = _evaluator(name, kit)
     if name in ("medusa", "hydra-static"):
-        return _static(name, heads, within(MC_SIM_7B_63, kit.depth))
+        # with the root it has one node more than give the text of plain decoding: the last leaf goes
+        return _static(name, heads, within(MC_SIM_7B_63, kit.depth, max_nodes))
     if name == "heads":
         scheduler = Governor(curve, max_nodes) if governed else Fixed(max_nodes)
         return Method(name, make_head_drafter(name, kit), scheduler, StrictVerifier())
     if kit.bank is None:
         raise UsageError(f"{name} needs a bank of trees, which this model cannot have here")
     stored = kit.bank()
-    bank = TreeBank(stored.trees)
-    if name == "hydra-best":
-        best = stored.policies["star"].choose(0.0)
-        return _static(name, heads, bank.trees[best], stored.mixed.get("star"))
     kind = name.removeprefix("entmtp-")
-    policy = stored.policies[kind]
-    drafter = HeadsDrafter(heads, bank.union, scored=True)
+    star = stored.trees[stored.policies["star"].choose(0.0)]
+    if name == "hydra-best":
+        return _static(name, heads, star, stored.mixed.get("star"))
+    if kind == "star":  # one tree: there is nothing else to fill, and no score to look at
+        trees = _known(star, stored.mixed.get(kind))
+        policy: Policy = Star(1, 0)
+    else:
+        trees = KnownTrees(tuple(stored.trees), tuple(stored.accepted.get(kind, ())), stored.mixed.get(kind))
+        policy = stored.policies[kind]
+    bank = TreeBank(trees.shapes)
+    drafter = HeadsDrafter(heads, bank.union, scored=kind != "star")
     governor = BankGovernor(curve, max_nodes, bank, policy, drafter.score)
-    trees = KnownTrees(bank.trees, tuple(stored.accepted.get(kind, ())), stored.mixed.get(kind))
     return Method(name, drafter, governor, StrictVerifier(), trees=trees)
 
 
@@ -114,12 +120,16 @@ def _evaluator(name: str, kit: HeadKit) -> Evaluator:
 
 
 def _static(name: str, heads: Evaluator, tree: StaticTree, expected: float | None = None) -> Method:
-    trees = KnownTrees((tree,), () if expected is None else (expected,), expected)
+    trees = _known(tree, expected)
     return Method(name, HeadsDrafter(heads, tree), Fixed(tree.n_nodes), StrictVerifier(), trees=trees)
 
 
-def within(tree: StaticTree, depth: int) -> StaticTree:
-    """The part of `tree` that is at most `depth` deep."""
-    if tree.topology.depth <= depth:
+def _known(tree: StaticTree, expected: float | None) -> KnownTrees:
+    return KnownTrees((tree,), () if expected is None else (expected,), expected)
+
+
+def within(tree: StaticTree, depth: int, max_nodes: int = MAX_NODES) -> StaticTree:
+    """The part of `tree` that is at most `depth` deep, and its first `max_nodes` nodes, the root among them."""
+    if tree.topology.depth <= depth and tree.n_nodes <= max_nodes:
         return tree
-    return StaticTree.from_paths([path for path in tree.paths if len(path) <= depth], tree.name)
+    return StaticTree.from_paths([path for path in tree.paths if len(path) <= depth][: max_nodes - 1], tree.name)

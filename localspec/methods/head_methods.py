@@ -29,15 +29,17 @@ HEAD_NAMES = ("heads", "medusa", "hydra-static", *BANK_NAMES)
 #: what the EntMTP paper compares, and its policies
 BASELINES = ("medusa", "hydra-static", *BANK_NAMES)
 
-#: the wide tree of "heads" and of the union with ptd: more children near the root, where most steps end
+#: the wide tree of "heads" and of the union with ptd, from which each step verifies what pays: about the first 17 drafts
+#: of greedy growth (`localspec.entmtp.growth`) for the heads of SmolLM2
 WIDE = StaticTree.from_paths(
     [
         *([a] for a in range(6)),
-        *([a, b] for a, width in enumerate((4, 2, 2, 1)) for b in range(width)),
-        *([0, b, c] for b, width in enumerate((3, 1)) for c in range(width)),
-        [1, 0, 0],
+        *([0, b] for b in range(4)),
+        *([1, b] for b in range(2)),
+        [2, 0],
+        *([0, 0, c] for c in range(2)),
+        [0, 1, 0],
         [0, 0, 0, 0],
-        [0, 0, 0, 1],
     ],
     "wide",
 )

@@ -59,8 +59,8 @@ class Names:
     build: str
 
     def command(self, task: str) -> str:
-        """The command that makes a bank."""
-        return f"localspec calibrate {self.model} --task {task}"
+        """How a bank is made."""
+        return f"localspec calibrate {self.model} --task {task} (with the same --heads and --threads)"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Drafts are verified whether they pay or not, so that many trees are walked.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -17,10 +18,12 @@ from localspec.engine.sampler import ChainSampler
 from localspec.events import DoneEvent, StepEvent
 from localspec.methods.base import Method
 from localspec.methods.fixed import Fixed
+from localspec.methods.head_methods import make_head_drafter
 from localspec.methods.lookup import LookupDrafter
 from localspec.methods.plain import PlainDrafter
 from localspec.methods.ptd.drafter import PtdDrafter
 from localspec.methods.strict import StrictVerifier
+from localspec.methods.union import UnionDrafter
 from localspec.session import Session
 from tests.with_model import calibrated_home
 
@@ -71,12 +74,15 @@ def answer(session: Session, prompt: list[int], method: Method, sampling: Sampli
 def test_methods_write_the_same_text_as_plain_on_fifty_prompts(session: Session, sampling: SamplingParams) -> None:
     prompts = [prompt.text for prompt in own_prompts()] + list(EXTRA_PROMPTS)
     assert len(prompts) == 50
+    heads = partial(make_head_drafter, "heads", session.materials.heads)
     plain_method = Method("plain", PlainDrafter(), Fixed(1), StrictVerifier())
     methods = [
         Method("lookup", LookupDrafter(), Fixed(N_NODES), StrictVerifier()),
         Method("ptd", PtdDrafter(), Fixed(N_NODES), StrictVerifier()),
+        Method("heads", heads(), Fixed(N_NODES), StrictVerifier()),
+        Method("ptd+heads", UnionDrafter(PtdDrafter(), heads(), None), Fixed(N_NODES), StrictVerifier()),
     ]
-    n_accepted, different = dict.fromkeys(("lookup", "ptd"), 0), []
+    n_accepted, different = dict.fromkeys((method.name for method in methods), 0), []
     for prompt in prompts:
         tokens = session.chat_prompt([{"role": "user", "content": prompt}])
         plain = answer(session, tokens, plain_method, sampling)

@@ -53,6 +53,7 @@ def examine() -> dict[str, Any]:
         "devices": [],
         "models": [],
         "curves": [],
+        "banks": [],
         "problems": problems,
     }
     features = machine.cpu_features()
@@ -77,6 +78,7 @@ def examine() -> dict[str, Any]:
             for stored in stored_curves()
             if stored.key.library == machine.library_id()
         ]
+        report["banks"] = _banks()
     except LocalspecError as error:
         problems.append(str(error))
     try:
@@ -87,18 +89,49 @@ def examine() -> dict[str, Any]:
 
 
 def _model(model: LocalModel) -> dict[str, Any]:
-    """A model, and the part of its matrices that has no row kernels here; None where that cannot be told."""
+    """A model, the part of its matrices that has no row kernels here, and draft heads that come with localspec for it;
+    None where that cannot be told."""
     from localspec import machine
     from localspec.errors import LocalspecError
     from localspec.gguf_check import check_gguf
 
-    uncovered = None
+    uncovered, heads = None, None
     with contextlib.suppress(LocalspecError):
         machine.load_native()
         from localspec.engine import kernels
+        from localspec.heads.choose import shipped_for
 
-        uncovered = kernels.uncovered(check_gguf(model.path).matrices)
-    return {"name": model.name, "path": str(model.path), "size": model.size, "without_row_kernels": uncovered}
+        info = check_gguf(model.path)
+        uncovered = kernels.uncovered(info.matrices)
+        heads = sorted(shipped_for(model.path, info.n_embd or 0, info.n_vocab or 0))
+    return {
+        "name": model.name,
+        "path": str(model.path),
+        "size": model.size,
+        "without_row_kernels": uncovered,
+        "heads": heads,
+    }
+
+
+def _banks() -> list[dict[str, Any]]:
+    """The calibrated banks of trees for this library."""
+    from localspec import machine
+    from localspec.entmtp.bank_file import stored_banks
+
+    return [
+        {
+            "model": stored.names.model,
+            "heads": stored.names.heads,
+            "task": stored.key.task,
+            "created": stored.created,
+            "device": stored.key.setup.device,
+            "threads": stored.key.setup.n_threads,
+            "trees": [tree.n_nodes for tree in stored.bank.trees],
+            "best": stored.best,
+        }
+        for stored in stored_banks()
+        if stored.key.setup.library == machine.library_id()
+    ]
 
 
 def _library(problems: list[str], features: frozenset[str] | None) -> dict[str, Any]:
@@ -159,8 +192,17 @@ def _show(report: dict[str, Any]) -> None:
         if model["without_row_kernels"]:
             missing = ", ".join(model["without_row_kernels"])
             table.add_row("", f"not accelerated and not exact here: {missing} of its matrices")
+        if model["heads"]:
+            table.add_row("", f"{' and '.join(model['heads'])} heads come with localspec")
     if not report["models"]:
         table.add_row("Model", "none; `localspec models` lists the known ones")
+    for bank in report["banks"]:
+        sizes = ", ".join(map(str, bank["trees"]))
+        table.add_row(
+            "Bank",
+            f"{bank['task']} for {bank['model']} with {bank['heads']}: trees of {sizes} nodes, {bank['threads']}"
+            f" threads, {bank['created'][:10]}; best: entmtp-{bank['best']}",
+        )
     out.print(table)
     for stored in report["curves"]:
         out.print(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from localspec.engine.model import Model
 from localspec.errors import ModelError, UsageError
-from localspec.heads.base import base_facts
+from localspec.heads.base import base_facts, base_fingerprint
 from localspec.heads.file import read_spec
 from localspec.heads.spec import MEDUSA, HeadSpec, check_base
 
@@ -35,17 +35,18 @@ def choose_heads(model: Model, files: Sequence[Path] = ()) -> dict[str, Path]:
         if kind in chosen:
             raise UsageError(f"{path} and {chosen[kind]} are both {kind} heads", "name one of them")
         chosen[kind] = path
+    return shipped_for(model.path, model.n_embd, model.n_vocab) | chosen
+
+
+def shipped_for(model: Path, n_embd: int, n_vocab: int) -> dict[str, Path]:
+    """The heads that come with localspec for the very model in the file `model`, by kind."""
+    found: dict[str, Path] = {}
     for path, spec in shipped_heads():
-        if kind_of(spec) not in chosen and _made_for(spec, model):
-            chosen[kind_of(spec)] = path
-    return chosen
-
-
-def _made_for(spec: HeadSpec, model: Model) -> bool:
-    """Whether shipped heads are for this very model."""
-    if (spec.n_embd, spec.n_vocab) != (model.n_embd, model.n_vocab) or not spec.base_fingerprint:
-        return False
-    return base_facts(model).fingerprint == spec.base_fingerprint
+        if (spec.n_embd, spec.n_vocab) != (n_embd, n_vocab) or not spec.base_fingerprint:
+            continue
+        if base_fingerprint(model, n_vocab) == spec.base_fingerprint:
+            found.setdefault(kind_of(spec), path)
+    return found
 
 
 def shipped_heads() -> Iterator[tuple[Path, HeadSpec]]:

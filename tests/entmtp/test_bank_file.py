@@ -119,7 +119,10 @@ def test_a_bank_of_something_else_is_refused_with_what_differs(
     for read in (lambda: find_bank(key, here), lambda: check_bank(read_bank(path), key, here)):
         with pytest.raises(UsageError, match=reason) as caught:
             read()
-        assert caught.value.hint == "calibrate again: localspec calibrate smol --task code (with the same --heads and --threads)"
+        assert (
+            caught.value.hint
+            == "calibrate again: localspec calibrate smol --task code (with the same --heads and --threads)"
+        )
 
 
 def test_no_bank_at_all_and_one_for_another_task() -> None:

@@ -29,8 +29,8 @@ HEAD_NAMES = ("heads", "medusa", "hydra-static", *BANK_NAMES)
 #: what the EntMTP paper compares, and its policies
 BASELINES = ("medusa", "hydra-static", *BANK_NAMES)
 
-#: the wide tree of "heads" and of the union with ptd, of which each step verifies what pays: about the first 17 drafts of
-#: greedy growth (`localspec.entmtp.growth`) for the heads of SmolLM2
+#: the wide tree of "heads" and of the union with ptd, of which each step verifies what pays: about the first 17 drafts
+#: of greedy growth (`localspec.entmtp.growth`) for the heads of SmolLM2
 WIDE = StaticTree.from_paths(
     [
         *([a] for a in range(6)),

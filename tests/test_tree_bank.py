@@ -74,6 +74,17 @@ def test_the_policy_picks_by_score_with_its_own_memory() -> None:
     assert governor.use.steps == [0, 0], "an answer began"
 
 
+def test_unlikely_nodes_are_drafted_for_the_policy_to_pick() -> None:
+    bank, governor = governed(CostCurve((1, 2, 64), (0.01, 0.0105, 0.0415)), [0.9])
+    for _ in range(8):
+        n = governor.budget()
+        # as a drafter does: it leaves out what will not be verified
+        tree = filled(bank, 0.02).likeliest(n, governor.least_p) if n > 1 else Tree.root(0)
+        chosen = governor.select(tree) if n > 1 else tree
+        governor.observe(chosen, Walk((1, 3), (1, 3, 99)) if n > 1 else Walk((), (99,)), 0.01)
+    assert governor.use.steps[1] >= 6, "the trees are of the bank, whatever the nodes promise one by one"
+
+
 def test_where_nothing_pays_the_governor_says_so() -> None:
     scores = [0.9] * 200
     bank, governor = governed(DEAR, scores)

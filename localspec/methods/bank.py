@@ -102,6 +102,8 @@ class BankGovernor(Governor):
     def budget(self) -> int:
         """All nodes of the bank while speculation is on; see `Governor`."""
         n = super().budget()
+        # the policy picks whole trees: without its unlikely nodes what was drafted would be none of the bank
+        self.least_p = 0.0
         return self._bank.union.n_nodes if n > 1 and self.on else n
 
     def select(self, tree: Tree) -> Tree:

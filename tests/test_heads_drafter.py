@@ -24,11 +24,13 @@ class FakeHeads:
     def __init__(self, q: list[float]) -> None:
         self.q = q
         self.asked: list[tuple[float, int]] = []
+        self.trees: list[StaticTree] = []
 
     def draft(self, g: np.ndarray, root: int, tree: StaticTree) -> HeadDraft:
         self.asked.append((float(g[0]), root))
+        self.trees.append(tree)
         tokens = np.array([root, *range(10, 9 + tree.n_nodes)], dtype=np.int32)
-        return HeadDraft(tokens, np.array([1.0, *self.q], dtype=np.float32), (0.5, 0.25, 0.125))
+        return HeadDraft(tokens, np.array([1.0, *self.q][: tree.n_nodes], dtype=np.float32), (0.5, 0.25, 0.125))
 
 
 class Rows:
@@ -153,3 +155,14 @@ def test_the_most_likely_tokens_are_drafted_again_without_sampling() -> None:
     drafter, _ = drawing(1)
     drafter.sample_drafts(None)
     assert drafter.propose(16).tokens == (8, 10, 11, 12, 13, 14, 15)
+
+
+def test_the_smallest_tree_that_has_enough_nodes_is_drafted() -> None:
+    small = StaticTree.from_paths([[0], [0, 0]])
+    heads = FakeHeads([0.5] * 6)
+    drafter = HeadsDrafter(heads, TREE, small)
+    drafter.start([5, 7])
+    step(drafter, (), (8,))
+    sizes = [len(drafter.propose(n)) for n in (2, 3, 4, 7, 60)]
+    assert sizes == [2, 3, 4, 7, 7]
+    assert [tree.n_nodes for tree in heads.trees] == [3, 3, 7, 7, 7]

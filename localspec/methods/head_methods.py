@@ -2,7 +2,7 @@
 
 "medusa" and "hydra-static" verify the 63-node tree that both were published with at every step, "hydra-best" the best
 tree of this machine's bank. "entmtp-..." pick a tree of the bank for every step by a policy, under the governor.
-"heads" has no bank: it verifies those nodes of one wide tree that pay at this step.
+"heads" has no bank: it verifies those nodes of a wide tree that pay at this step.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ HEAD_NAMES = ("heads", "medusa", "hydra-static", *BANK_NAMES)
 #: what the EntMTP paper compares, and its policies
 BASELINES = ("medusa", "hydra-static", *BANK_NAMES)
 
-#: the wide tree of "heads" and of the union with ptd, of which each step verifies what pays: about the first 17 drafts
-#: of greedy growth (`localspec.entmtp.growth`) for the heads of SmolLM2
+#: the tree of "heads" and of the union with ptd, of which each step verifies what pays: about the first 17 drafts of
+#: greedy growth (`localspec.entmtp.growth`) for the heads of SmolLM2. Where more nodes pay, it is the published one
 WIDE = StaticTree.from_paths(
     [
         *([a] for a in range(6)),
@@ -86,7 +86,7 @@ def make_head_method(
         return _static(name, heads, within(MC_SIM_7B_63, kit.depth, max_nodes))
     if name == "heads":
         scheduler = Governor(curve, max_nodes) if governed else Fixed(max_nodes)
-        return Method(name, make_head_drafter(name, kit), scheduler, StrictVerifier())
+        return Method(name, make_head_drafter(name, kit, max_nodes), scheduler, StrictVerifier())
     if kit.bank is None:
         raise UsageError(f"{name} needs a bank of trees, which this model cannot have here")
     stored = kit.bank()
@@ -106,9 +106,10 @@ def make_head_method(
     return Method(name, drafter, governor, StrictVerifier(), trees=trees)
 
 
-def make_head_drafter(name: str, kit: HeadKit) -> HeadsDrafter:
-    """What drafts the wide tree for a method of that name. Raises `UsageError` where there are no Hydra heads."""
-    return HeadsDrafter(_evaluator(name, kit), within(WIDE, kit.depth))
+def make_head_drafter(name: str, kit: HeadKit, max_nodes: int = MAX_NODES) -> HeadsDrafter:
+    """What drafts trees to choose nodes from, for a method of that name. Raises `UsageError` where there are no Hydra
+    heads."""
+    return HeadsDrafter(_evaluator(name, kit), *(within(tree, kit.depth, max_nodes) for tree in (WIDE, MC_SIM_7B_63)))
 
 
 def _evaluator(name: str, kit: HeadKit) -> Evaluator:

@@ -40,15 +40,17 @@ class SamplingEvaluator(Evaluator, Protocol):
 
 
 class HeadsDrafter:
-    """Drafts `tree` with `heads`. The first step of a text has no hidden state yet: it is plain.
+    """Drafts one of `trees` with `heads`: the smallest that has as many nodes as are asked for, else the largest. The
+    first step of a text has no hidden state yet: it is plain.
 
     With `scored`, which costs a pass over the row, `score` tells how sure model and heads are of the coming step. After
     `sample_drafts` the tree is drawn by chance, for `localspec.methods.sequoia`.
     """
 
-    def __init__(self, heads: Evaluator, tree: StaticTree, *, scored: bool = False) -> None:
+    def __init__(self, heads: Evaluator, *trees: StaticTree, scored: bool = False) -> None:
         self._heads = heads
-        self._tree = tree
+        self._trees = sorted(trees, key=lambda tree: tree.n_nodes)
+        self._tree = self._trees[-1]
         self._scored = scored
         self._root = -1
         self._hidden: FloatArray | None = None
@@ -82,6 +84,7 @@ class HeadsDrafter:
         """The nodes of the tree with the largest estimates, at most `max_nodes`, none below `least_p`."""
         if max_nodes <= 1 or self._hidden is None:
             return Tree.root(self._root)
+        self._tree = next((tree for tree in self._trees if tree.n_nodes >= max_nodes), self._trees[-1])
         tree = self._likely(self._hidden) if self._chance is None else self._drawn(self._hidden, *self._chance)
         return tree.likeliest(max_nodes, least_p)
 

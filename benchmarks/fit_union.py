@@ -35,6 +35,8 @@ from localspec.tree import Tree
 NAMES = ("BOTH", "PTD_ALONE", "HEADS_BESIDE", "HEADS_ALONE")
 NOW = dict(zip(NAMES, (BOTH, PTD_ALONE, HEADS_BESIDE, HEADS_ALONE), strict=True))
 DEPTH = 4
+#: of each drafter's trees: what small models are asked for
+NODES = 18
 RIDGE = 1e-3
 
 Cases = dict[str, list[tuple[float, ...]]]
@@ -54,7 +56,7 @@ class Spectator:
             drafter.start(prompt)
 
     def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
-        known, guessed = (drafter.propose(48) for drafter in self._drafters)
+        known, guessed = (drafter.propose(NODES) for drafter in self._drafters)
         if len(guessed) > 1:
             self._drafts.append((len(self._text), known, guessed))
         return Tree.root(known.tokens[0])

@@ -28,10 +28,10 @@ PROBE_NODES, PROBE_HEADS_EVERY = 4, 4
 #: logit of a node's chance given its parent = weights * logits of what the drafters gave it + bias: where both drafted
 #: it, ptd alone, heads alone where ptd drafted others, and heads alone where ptd drafted nothing. Fitted by
 #: benchmarks/fit_union.py to SmolLM2 on its own prompts
-BOTH = (0.61, 0.59, 1.15)
-PTD_ALONE = (1.17, -0.84)
-HEADS_BESIDE = (0.61, -1.66)
-HEADS_ALONE = (0.84, -0.40)
+BOTH = (0.60, 0.75, 1.35)
+PTD_ALONE = (1.20, -1.03)
+HEADS_BESIDE = (0.88, -1.05)
+HEADS_ALONE = (1.00, 0.05)
 _EPS = 1e-4
 
 

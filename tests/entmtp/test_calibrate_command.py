@@ -77,6 +77,7 @@ def test_heads_that_cannot_be_used_are_refused(folder: Path, heads: str, code: i
     ("args", "message"),
     [
         (["--plot", "p.svg"], "--plot goes with --task"),
+        (["--limit", "2"], "--limit goes with --task"),
         (["--task", "cooking", "--heads", "h.gguf"], "no prompts to calibrate for 'cooking'"),
         (["--task", "code", "--heads", "h.gguf", "--plot", "p.txt"], "written as"),
     ],

@@ -67,6 +67,11 @@ class StaticTree:
         """The chain of the most likely tokens."""
         return cls(tuple((0,) * d for d in range(1, depth + 1)))
 
+    @classmethod
+    def union(cls, trees: Iterable[StaticTree]) -> StaticTree:
+        """The smallest tree that contains all of `trees`."""
+        return cls.from_paths({path for tree in trees for path in tree.paths}, "union")
+
     def to_paths(self) -> list[list[int]]:
         """The paths in Medusa's notation, by depth, then in order."""
         return [list(path) for path in self.paths]

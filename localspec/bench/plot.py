@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from localspec.bench.report import ALL, Row, header_lines, summarise
 from localspec.bench.run import PLAIN, BenchResult
 from localspec.errors import UsageError
+from localspec.paths import atomic_writer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +75,8 @@ def plot(result: BenchResult, path: Path) -> None:
 def save(figure: Figure, path: Path) -> None:
     """Write the picture. Raises `UsageError` when that fails."""
     try:
-        figure.savefig(path, dpi=160)
+        with atomic_writer(path) as file:
+            figure.savefig(file, dpi=160, format=path.suffix[1:].lower())
     except OSError as error:
         raise UsageError(f"the plot {path} cannot be written: {error.strerror}") from error
 

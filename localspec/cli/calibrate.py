@@ -79,7 +79,7 @@ def calibrate(
             raise UsageError("the model is named twice", "give it as an argument or with --model")
         engine.model = name
     if task is None:
-        for option, value in (("--prompts", prompts_file), ("--plot", plot_file)):
+        for option, value in (("--prompts", prompts_file), ("--limit", limit), ("--plot", plot_file)):
             if value is not None:
                 raise UsageError(f"{option} goes with --task", "for example --task code")
         _curve(engine, force, as_json)

@@ -101,7 +101,7 @@ def _make(calibration: Calibration, force: bool) -> StoredBank:
         try:
             stored = calibration.run()
         except Stopped:
-            note("stopped; the same command goes on from here")
+            note(f"stopped; the same command {'without --force ' if force else ''}goes on from here")
             raise typer.Exit(STOPPED) from None
     path = save_bank(stored)
     calibration.forget_measurements()

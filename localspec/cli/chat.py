@@ -33,7 +33,7 @@ Inside the chat, /help lists the commands; ctrl-c stops an answer, ctrl-d leaves
 
 HELP = """/clear        forget the conversation
 /system TEXT  set the system message (empty: none); forgets the conversation
-/method NAME  speculate with another method: auto, ptd, lookup, plain
+/method NAME  speculate with another method: auto, ptd, heads, ptd+heads, lookup, plain
 /stats        totals of this conversation
 /help         this list
 /exit         leave (ctrl-d does as well)

@@ -29,11 +29,6 @@ _FITS: dict[str, Callable[..., Fit[Any]]] = {_STAR: fit_star, "ladder": fit_ladd
 LEAST_GAIN = 1.002
 
 
-def union_of(trees: Sequence[StaticTree]) -> StaticTree:
-    """The smallest tree that contains all of `trees`."""
-    return StaticTree.from_paths({path for tree in trees for path in tree.paths}, "union")
-
-
 @dataclass(frozen=True)
 class Costs:
     """Seconds of a step with each tree of a bank, `alone`, and `chosen` when a policy picks it."""

@@ -60,8 +60,6 @@ def ranked(heads: ReferenceHeads, answer: LoggedAnswer, hidden: FloatArray, p_ba
     spec = heads.spec
     tokens = np.array(answer.tokens, dtype=np.int32)
     n = len(tokens)
-    row_of = np.full(spec.n_vocab, -1, dtype=np.int64)
-    row_of[heads.ids] = np.arange(spec.n_rows)
     ranks = np.full((n, spec.n_heads), MISSING, dtype=np.int16)
     q = np.full((n, spec.n_heads), np.nan, dtype=np.float32)
     greedy = tokens[:, None]
@@ -72,11 +70,11 @@ def ranked(heads: ReferenceHeads, answer: LoggedAnswer, hidden: FloatArray, p_ba
         m = n - 1 - head  # positions whose true token is in the answer
         if m > 0:
             paths = np.stack([tokens[at : at + m] for at in range(head + 1)], axis=1)
-            ranks[:m, head] = _ranks(heads.logits(head, hidden[:m], paths), row_of[tokens[head + 1 :]])
+            ranks[:m, head] = _ranks(heads.logits(head, hidden[:m], paths), heads.rows[tokens[head + 1 :]])
     return RankedAnswer(answer.id, answer.task, ranks, p_base, q)
 
 
-def _ranks(logits: FloatArray, true_rows: IntArray | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _ranks(logits: FloatArray, true_rows: IntArray) -> npt.NDArray[np.int64]:
     """Rank of the true row of each [m, n_rows], ties counted for it; `MAX_RANK` where it is -1."""
     known = true_rows >= 0
     true = np.take_along_axis(logits, np.maximum(true_rows, 0)[:, None], axis=1)

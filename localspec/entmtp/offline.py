@@ -15,7 +15,7 @@ from typing import Any
 
 from localspec.bench.prompts import Prompt
 from localspec.entmtp.bank_file import BankKey, StoredBank, now
-from localspec.entmtp.fitting import Costs, best_policy, fit_policies, union_of
+from localspec.entmtp.fitting import Costs, best_policy, fit_policies
 from localspec.entmtp.growth import accuracies
 from localspec.entmtp.in_use import HeadsInUse
 from localspec.entmtp.journal import Journal
@@ -117,7 +117,7 @@ class Calibration:
             runs = run_trees(session, heads.evaluator, trees, again, max_tokens, journal, tell)
             measured = _measured(trees, runs, log, plan, lambda tree: curve.cost(tree.n_nodes), drafts)
             bank = bank_by_cost(plan.of_trees(trees), {m.tree: m.seconds for m in measured}.__getitem__)
-            union = union_of(bank.trees)
+            union = StaticTree.union(bank.trees)
             union_seconds = self._time([union], answers[0], journal)[union]
         draft_seconds = tuple(drafts[tree] for tree in bank.trees)
         self._tell("fitting policies")(0.0)

@@ -16,7 +16,7 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType
 
-from localspec.errors import ModelError, UsageError
+from localspec.errors import ModelError, ModelNotFoundError, UsageError
 from localspec.gguf_check import Scalar, check_gguf
 from localspec.heads.spec import FloatArray, HeadSpec, IntArray, PrefixSpec, tensor_shapes
 from localspec.heads.tensors import HINT, Heads, blamed_on, check_d2t, check_shapes, checked_values
@@ -150,7 +150,11 @@ def read_spec(path: str | Path) -> HeadSpec:
 
     Raises `ModelNotFoundError` for no such file, and `ModelError` for one that is damaged or not of heads.
     """
-    info = check_gguf(path)
+    try:
+        info = check_gguf(path)
+    except ModelNotFoundError as error:  # its hint is about models
+        hint = "`localspec train-heads` and `localspec convert-heads` make such files"
+        raise ModelNotFoundError(error.message, hint) from None
     if info.arch != ARCH:
         raise ModelError(
             f"{path} holds no draft heads: its architecture is {info.arch!r}, not {ARCH!r}",

@@ -29,7 +29,7 @@ class TreeBank:
         if not trees:
             raise UsageError("a bank has at least one tree", "calibrate again")
         self.trees = tuple(trees)
-        self.union = StaticTree.from_paths({path for tree in trees for path in tree.paths}, "union")
+        self.union = StaticTree.union(trees)
         node_of = {path: node for node, path in enumerate(((), *self.union.paths))}
         self._parts: list[tuple[tuple[int, ...], Topology]] = [
             (tuple(node_of[path] for path in ((), *tree.paths)), tree.topology) for tree in trees

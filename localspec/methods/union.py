@@ -23,8 +23,8 @@ EDGES = (1.02, 1.15, 1.35, 1.6, 2.0, 2.6)
 FIRST_GAIN, RATE = 0.1, 0.06
 #: a kind of step at which heads do not pay is tried again once in so many
 RETRY_EVERY = 24
-#: budgets up to this are probes of a governor that is off: the heads take part in some of them
-PROBE_NODES, PROBE_HEADS_EVERY = 4, 4
+#: the heads take part in one of so many probes of a judge that is off
+PROBE_HEADS_EVERY = 4
 #: logit of a node's chance given its parent = weights * logits of what the drafters gave it + bias: where both drafted
 #: it, ptd alone, heads alone where ptd drafted others, and heads alone where ptd drafted nothing. Fitted by
 #: benchmarks/fit_union.py to SmolLM2 on its own prompts
@@ -36,7 +36,9 @@ _EPS = 1e-4
 
 
 class Judge(Protocol):
-    """Says what a tree is worth: a governor does."""
+    """Says what a tree is worth: a governor does. While it is not `on`, drafts are probes."""
+
+    on: bool
 
     def promise(self, tree: Tree, seconds: float = 0.0) -> float:
         """Tokens per plain step of the best part of `tree`, if its draft took `seconds`."""
@@ -98,7 +100,7 @@ class UnionDrafter:
         if self._judge is None:
             self.n_asked += 1
             return join(known, self._heads.propose(max_nodes, least_p)).likeliest(max_nodes)
-        if max_nodes <= PROBE_NODES:
+        if not self._judge.on:
             self._n_probes += 1
             if self._n_probes % PROBE_HEADS_EVERY:
                 return known

@@ -9,18 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from localspec.calibrate.curve import CostCurve
 from localspec.decode import Generator, Limits
 from localspec.engine.base import TreeContext
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams, SamplingParams
 from localspec.engine.sampler import ChainSampler
+from localspec.entmtp.policies import Ladder, Policy
 from localspec.events import StepEvent
 from localspec.heads.reference import ReferenceHeads
 from localspec.heads.spec import HeadSpec, tensor_shapes
 from localspec.heads.tensors import Heads
 from localspec.methods.acceptance import Acceptance
-from localspec.methods.base import Method
+from localspec.methods.bank import BankGovernor, TreeBank
+from localspec.methods.base import Method, Walk
 from localspec.methods.fixed import Fixed
+from localspec.methods.governor import Governor
 from localspec.methods.heads import HeadsDrafter
 from localspec.methods.sampled import DraftSampling
 from localspec.methods.strict import StrictVerifier
@@ -33,6 +37,8 @@ TOP_K, TEMPERATURE, N_TOKENS = 3, 0.9, 4
 PARAMS: dict[str, Any] = {"temperature": TEMPERATURE, "top_k": TOP_K, "top_p": 1.0, "min_p": 0.0}
 TREE = StaticTree.from_paths([[0], [1], [2], [0, 0], [0, 1], [1, 0], [2, 0], [2, 1]])
 N = 5_000
+#: small trees pay
+CURVE = CostCurve((1, 4, 64), (0.01, 0.0102, 0.05))
 #: 99.9 % point of chi-square with 80 degrees of freedom, the most that there can be: four tokens of three kinds
 CRITICAL = 124.84
 
@@ -130,6 +136,45 @@ def test_the_first_tokens_have_the_law_of_the_target(
 
     chi_square, accepted = statistic(model, context, drawing, target)
     assert accepted > 0.3
+    assert chi_square < CRITICAL
+
+
+class Timeless:
+    """A governor for which all steps take as long as the curve says, not as the machine is busy."""
+
+    def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
+        note: str | None = super().observe(tree, walk, CURVE.cost(len(tree)))  # type: ignore[misc]
+        return note
+
+
+class TimelessGovernor(Timeless, Governor):
+    pass
+
+
+class TimelessBank(Timeless, BankGovernor):
+    pass
+
+
+def governed(heads: ReferenceHeads, policy: Policy | None) -> Method:
+    """Heads under the governor, or under a policy that picks from a bank."""
+    if policy is None:
+        return Method("heads", HeadsDrafter(heads, TREE), TimelessGovernor(CURVE, 16), StrictVerifier())
+    bank = TreeBank([StaticTree.from_paths([[0], [0, 0]]), TREE])
+    drafter = HeadsDrafter(heads, bank.union, scored=True)
+    return Method("bank", drafter, TimelessBank(CURVE, 16, bank, policy, drafter.score), StrictVerifier())
+
+
+@pytest.mark.parametrize("policy", [None, Ladder(2, (0.05,), 1)], ids=["governor", "ladder"])
+def test_a_scheduler_that_looks_at_estimates_and_scores_keeps_the_law(
+    model: Model, context: TreeContext, heads: ReferenceHeads, target: Law, policy: Policy | None
+) -> None:
+    method = governed(heads, policy)
+
+    def drawing(sampler: ChainSampler) -> Method:
+        return Acceptance(draft_sampling=True).apply(method, sampler.params, sampler.seed)
+
+    chi_square, accepted = statistic(model, context, drawing, target)
+    assert accepted > 0.2
     assert chi_square < CRITICAL
 
 

@@ -66,7 +66,7 @@ def test_a_bank_is_made_shown_drawn_and_found_again(folder: Path, monkeypatch: p
 
 @pytest.mark.parametrize(
     ("heads", "code", "message"),
-    [("other-heads.gguf", 3, "do not fit tiny"), ("half.gguf", 3, "half.gguf"), ("none.gguf", 3, "none.gguf")],
+    [("other-heads.gguf", 3, "do not fit tiny"), ("half.gguf", 3, "half.gguf"), ("none.gguf", 3, "train-heads")],
 )
 def test_heads_that_cannot_be_used_are_refused(folder: Path, heads: str, code: int, message: str) -> None:
     status, out, err = run(folder, heads=heads)
@@ -77,6 +77,7 @@ def test_heads_that_cannot_be_used_are_refused(folder: Path, heads: str, code: i
     ("args", "message"),
     [
         (["--plot", "p.svg"], "--plot goes with --task"),
+        (["--limit", "2"], "--limit goes with --task"),
         (["--task", "cooking", "--heads", "h.gguf"], "no prompts to calibrate for 'cooking'"),
         (["--task", "code", "--heads", "h.gguf", "--plot", "p.txt"], "written as"),
     ],

@@ -18,6 +18,7 @@ from pathlib import Path
 from localspec.errors import ModelError, ModelNotFoundError
 from localspec.gguf_cursor import HINT, Cursor, show
 from localspec.gguf_matrices import Matrices
+from localspec.gguf_tensors import StoredTensor
 
 Scalar = int | float | bool | str
 
@@ -73,8 +74,7 @@ class GgufInfo:
     n_vocab: int | None
     metadata: Mapping[str, Scalar]
     matrices: Matrices
-    #: where the float32 vectors (norms, biases) lie in the file, by name
-    vectors: Mapping[str, range]
+    tensors: Mapping[str, StoredTensor]
 
 
 def check_gguf(path: str | Path) -> GgufInfo:
@@ -133,7 +133,7 @@ class _Header(Cursor):
         self.arrays: dict[bytes, int] = {}
         self.kinds: dict[bytes, int] = {}
         self.matrices = Matrices()
-        self.vectors: dict[str, range] = {}
+        self.tensors: dict[str, StoredTensor] = {}
 
     def parse(self) -> GgufInfo:
         version = self._magic_and_version()
@@ -165,7 +165,7 @@ class _Header(Cursor):
             n_vocab=n_vocab if n_vocab is not None else self._int(prefix + b".vocab_size"),
             metadata={key.decode("utf-8", "replace"): value for key, value in self.scalars.items()},
             matrices=self.matrices,
-            vectors=self.vectors,
+            tensors=self.tensors,
         )
 
     def _magic_and_version(self) -> int:
@@ -245,16 +245,16 @@ class _Header(Cursor):
             n_params += elements
             if name == EMBEDDING:
                 embedding = (shape, type_name, elements, n_bytes)
-            elif len(shape) == 1 and type_name == "F32":
-                self.vectors[name.decode("utf-8", "replace")] = range(offset, offset + n_bytes)
             elif name.endswith(b".weight") and len(shape) > 1:
                 self.matrices.add(shape, type_name, elements, n_bytes)
             end = offset + n_bytes
+            at = range(offset, end)
+            self.tensors[name.decode("utf-8", "replace")] = StoredTensor(kind, type_name, tuple(shape), at)
             expected = _pad(end, alignment)
         start = _pad(self.pos, alignment)
         if n_tensors and max(start, start + end) > self.size:
             self.fail(f"truncated: {self.size} of {start + end} bytes, {start + end - self.size} are missing")
-        self.vectors = {name: range(start + at.start, start + at.stop) for name, at in self.vectors.items()}
+        self.tensors = {name: tensor.moved(start) for name, tensor in self.tensors.items()}
         if embedding is not None and OUTPUT not in names:
             self.matrices.add(*embedding)  # it serves as the output layer as well
         return n_params

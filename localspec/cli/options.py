@@ -104,7 +104,8 @@ class MethodOptions:
 
     method: Annotated[
         str,
-        Option("--method", help="auto, ptd, heads, ptd+heads, lookup, or plain (no speculation).",
+        Option("--method", help="auto, ptd, heads, ptd+heads, lookup, or plain (no speculation); with a calibrated "
+               "bank entmtp-star, entmtp-ladder, entmtp-tau or entmtp-value.",
                rich_help_panel=ENGINE),
     ] = "auto"  # fmt: skip
     bank: Annotated[

@@ -20,6 +20,7 @@ from localspec.calibrate.curve import CostCurve
 from localspec.calibrate.store import CurveKey
 from localspec.entmtp.measured import FittedPolicy, MeasuredTree
 from localspec.entmtp.pareto import Bank
+from localspec.entmtp.policies import Star
 from localspec.errors import LocalspecError, UsageError
 from localspec.paths import atomic_write_json, data_dir
 
@@ -92,8 +93,9 @@ class StoredBank:
         for name, fitted in self.policies.items():
             if fitted.policy.n_trees != len(self.bank) or name != fitted.policy.kind:
                 raise UsageError(f"its policy {name!r} is not one for its {len(self.bank)} trees")
-        if self.best not in self.policies:
-            raise UsageError(f"it has no policy {self.best!r}")
+        for name in (self.best, Star.kind):
+            if name not in self.policies:
+                raise UsageError(f"it has no policy {name!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, read back by `from_dict`."""

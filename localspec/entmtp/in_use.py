@@ -13,7 +13,7 @@ from localspec.entmtp.fitting import expected_accepted
 from localspec.entmtp.prompts import AUTO
 from localspec.errors import UsageError
 from localspec.fingerprint import file_fingerprint
-from localspec.heads.choose import HYDRA_KIND, MEDUSA_KIND
+from localspec.heads.choose import HYDRA_KIND
 from localspec.heads.embeddings import InputEmbeddings
 from localspec.heads.file import read_heads
 from localspec.heads.reference import ReferenceHeads
@@ -46,7 +46,7 @@ class HeadsInUse:
             )
 
     @classmethod
-    def of(cls, session: Session, kinds: Sequence[str] = (HYDRA_KIND, MEDUSA_KIND)) -> HeadsInUse:
+    def of(cls, session: Session, kinds: Sequence[str] = (HYDRA_KIND,)) -> HeadsInUse:
         """The heads of a session: of the first of `kinds` that it has.
 
         Raises `UsageError` when it has none, and `ModelError` for a damaged file.
@@ -65,12 +65,12 @@ class HeadsInUse:
         return BankKey(task, self.fingerprint, session.curve_key)
 
 
-def _file(session: Session, kinds: Sequence[str] = (HYDRA_KIND, MEDUSA_KIND)) -> tuple[str, Path, Names]:
+def _file(session: Session, kinds: Sequence[str] = (HYDRA_KIND,)) -> tuple[str, Path, Names]:
     files = session.materials.head_files
     kind = next((kind for kind in kinds if kind in files), None)
     if kind is None:
         raise UsageError(
-            f"there are no draft heads for {session.name}",
+            f"there are no {' or '.join(kinds).capitalize()} heads for {session.name}",
             "give some with --heads FILE, or make them: `localspec train-heads --help`",
         )
     path = files[kind]

@@ -26,7 +26,11 @@ def base_fingerprint(path: Path, n_vocab: int) -> str:
     Raises what `check_gguf` raises.
     """
     info = check_gguf(path)
-    norms = {name: at for name, at in info.vectors.items() if name.endswith("norm.weight")}
+    norms = {
+        name: tensor.at
+        for name, tensor in info.tensors.items()
+        if name.endswith("norm.weight") and tensor.kind_name == "F32" and len(tensor.shape) == 1
+    }
     if not norms:
         return ""
     digest = hashlib.sha256(f"{info.arch} {n_vocab}".encode())

@@ -8,7 +8,7 @@ import numpy as np
 
 from localspec.engine.base import FloatArray, IntArray
 from localspec.errors import ModelError
-from localspec.heads.embeddings import EMBEDDING, read_tensors, rows_of
+from localspec.heads.embeddings import EMBEDDING, MatrixRows, read_tensors
 from localspec.train.shards import Shard
 
 OUTPUT = "output.weight"
@@ -29,16 +29,16 @@ class BaseMatrices:
         tensors = read_tensors(path)
         if "output.bias" in tensors:
             raise ModelError(f"{path.name} adds a bias to its logits", "heads cannot be trained for this model")
-        self._embedding = tensors[EMBEDDING]
-        self._output = tensors.get(OUTPUT, self._embedding)
+        self._embedding = MatrixRows(path, tensors[EMBEDDING])
+        self._output = MatrixRows(path, tensors[OUTPUT]) if OUTPUT in tensors else self._embedding
 
     def embeddings(self, tokens: IntArray) -> FloatArray:
         """Input embeddings, float32 [n, n_embd]."""
-        return rows_of(self._embedding, tokens)
+        return self._embedding(tokens)
 
     def output_rows(self, tokens: IntArray) -> FloatArray:
         """Rows of the output matrix, float32 [n, n_embd]: logits are their products with the hidden state."""
-        return rows_of(self._output, tokens)
+        return self._output(tokens)
 
     def check_logits(self, shard: Shard) -> None:
         """Refuse a model whose logits are more than these products, such as scaled or capped ones.

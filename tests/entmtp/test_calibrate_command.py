@@ -89,4 +89,4 @@ def test_options_that_do_not_fit_are_refused_before_anything_is_loaded(args: lis
 
 def test_a_model_without_heads_says_where_to_get_some(folder: Path) -> None:
     done = localspec("calibrate", str(folder / "tiny.gguf"), "-t", "1", "-c", "512", "--task", "math")
-    assert done.returncode == 2 and "no draft heads for tiny" in done.stderr and "train-heads" in done.stderr
+    assert done.returncode == 2 and "no Hydra heads for tiny" in done.stderr and "train-heads" in done.stderr

@@ -23,7 +23,7 @@ def test_all_quantisations_of_a_model_share_it(tmp_path):
 def test_another_training_has_another_one(tmp_path, name):
     path = write_tiny(tmp_path / "a.gguf")
     first = base_fingerprint(path, N_VOCAB)
-    at = check_gguf(path).vectors[name]
+    at = check_gguf(path).tensors[name].at
     data = bytearray(path.read_bytes())
     (value,) = struct.unpack_from("<f", data, at.start)
     struct.pack_into("<f", data, at.start, value + 0.25)

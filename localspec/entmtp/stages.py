@@ -108,12 +108,18 @@ def time_drafts(
     known = {entry["tree"]: float(entry["draft_seconds"]) for entry in journal.entries if "draft_seconds" in entry}
     missing = [tree for tree in trees if tree_id(tree) not in known]
     if missing:
+        ctx, n_turns = session.ctx, ROUNDS * len(missing)
+
+        def step() -> None:
+            ctx.decode(answer.tokens[-1:], [-1])
+            ctx.drop()
+
         try:
-            hidden, _ = hidden_rows(session.ctx, answer.prompt, answer.tokens)
+            hidden, _ = hidden_rows(ctx, answer.prompt, answer.tokens)
+            ctx.trim(len(answer.prompt))  # room for a step
+            times = draft_times(heads, hidden, answer.tokens, missing, lambda n: tell(n / n_turns), step)
         finally:
             session.forget()
-        n_turns = ROUNDS * len(missing)
-        times = draft_times(heads, hidden, answer.tokens, missing, lambda n: tell(n / n_turns))
         for tree, seconds in zip(missing, times, strict=True):
             known[tree_id(tree)] = seconds
             journal.append({"tree": tree_id(tree), "draft_seconds": seconds})

@@ -221,7 +221,11 @@ def test_drafts_are_timed_tree_by_tree(heads: HeadsInUse, monkeypatch: pytest.Mo
     monkeypatch.setattr(live, "perf_counter", lambda: timed.now)
     done: list[int] = []
     hidden = heads.reference._embed(list(range(5)))  # any rows will do
-    assert draft_times(timed, hidden, [1, 2, 3, 4, 5], TREES, done.append) == [0, 2, 4, 9]
+
+    def step() -> None:
+        timed.now += 1000  # which is not counted
+
+    assert draft_times(timed, hidden, [1, 2, 3, 4, 5], TREES, done.append, step) == [0, 2, 4, 9]
     assert done == list(range(1, 13))
 
 

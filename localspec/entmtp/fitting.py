@@ -49,7 +49,7 @@ class Costs:
         return self.alone if name == _STAR else self.chosen
 
 
-def expected_accepted(stored: StoredBank, name: str) -> float:
+def expected_of_policy(stored: StoredBank, name: str) -> float:
     """Accepted drafts of a step by the replay of a bank with its policy called `name`."""
     fitted = stored.policies[name]
     costs = Costs.of(stored.bank, stored.draft_seconds, stored.union_seconds).of_policy(name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from localspec import machine
 from localspec.entmtp.bank_file import BankKey, Names, find_bank
-from localspec.entmtp.fitting import expected_accepted
+from localspec.entmtp.fitting import expected_of_policy
 from localspec.entmtp.prompts import AUTO
 from localspec.errors import UsageError
 from localspec.fingerprint import file_fingerprint
@@ -96,7 +96,7 @@ def calibrated_bank(session: Session, task: str) -> PolicyBank:
                 stored.bank.trees,
                 {kind: fitted.policy for kind, fitted in stored.policies.items()},
                 {kind: fitted.accepted for kind, fitted in stored.policies.items()},
-                {kind: expected_accepted(stored, kind) for kind in stored.policies},
+                {kind: expected_of_policy(stored, kind) for kind in stored.policies},
             )
     assert missing is not None, "two tries that came to nothing have a reason"
     raise missing

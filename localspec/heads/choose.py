@@ -24,13 +24,18 @@ def kind_of(spec: HeadSpec) -> str:
 def choose_heads(model: Model, files: Sequence[Path] = ()) -> dict[str, Path]:
     """The file of each kind of heads for `model`, by kind: `files`, then what comes with localspec.
 
-    Raises `UsageError` for two files of one kind, `ModelNotFoundError` and `ModelError` for a file that cannot be used
-    or that was made for another model.
+    Raises `UsageError` for two files of one kind and for heads with a prefix layer, `ModelNotFoundError` and
+    `ModelError` for a file that cannot be used or that was made for another model.
     """
     chosen: dict[str, Path] = {}
     for path in files:
         spec = read_spec(path)
         check_base(spec, base_facts(model))
+        if spec.prefix is not None:
+            # they want that layer's output, which no context keeps: drafts from the model's own state would be useless
+            raise UsageError(
+                f"{path} has a prefix layer, and such heads cannot draft here yet", "use heads without one"
+            )
         kind = kind_of(spec)
         if kind in chosen:
             raise UsageError(f"{path} and {chosen[kind]} are both {kind} heads", "name one of them")

@@ -93,7 +93,8 @@ def make_method(
     methods on heads need. "auto" is the best method known for the model, so the result's own name says which one that
     is.
 
-    Published methods have sizes of their own: they are never governed, and may take all nodes that the engine allows.
+    Published methods have sizes of their own, and are never governed. Those without heads may take all nodes that the
+    engine allows.
 
     Raises `UsageError` for an unknown name, and for a method on heads that has none.
     """

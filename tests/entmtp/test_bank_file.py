@@ -25,7 +25,7 @@ from localspec.entmtp.bank_file import (
     save_bank,
     stored_banks,
 )
-from localspec.entmtp.fitting import Costs, best_policy, expected_accepted, fit_policies, score_depth
+from localspec.entmtp.fitting import Costs, best_policy, expected_of_policy, fit_policies, score_depth
 from localspec.entmtp.growth import grow_all
 from localspec.entmtp.measured import FittedPolicy, MeasuredTree
 from localspec.entmtp.pareto import bank_by_cost
@@ -62,7 +62,7 @@ STORED = made()
 def test_what_is_expected_of_a_policy_is_the_mean_of_its_trees() -> None:
     for name, fitted in STORED.policies.items():
         mean = sum(share * accepted for share, accepted in zip(fitted.shares, fitted.accepted, strict=True))
-        assert mean == pytest.approx(expected_accepted(STORED, name))
+        assert mean == pytest.approx(expected_of_policy(STORED, name))
     # trees are picked where they suit: the largest one does better there than everywhere
     assert STORED.policies["value"].accepted[-1] > STORED.bank.entries[-1].mean_accepted
     star = STORED.policies["star"]

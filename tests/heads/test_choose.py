@@ -10,7 +10,7 @@ from localspec.errors import ModelError, ModelNotFoundError, UsageError
 from localspec.heads import choose
 from localspec.heads.choose import choose_heads
 from localspec.heads.file import write_heads
-from tests.heads.random_heads import heads_of, spec_of
+from tests.heads.random_heads import PREFIX, heads_of, spec_of
 from tests.tiny_models import N_EMBD, N_VOCAB, write_tiny
 
 pytest.importorskip("llama_cpp")
@@ -49,6 +49,9 @@ def test_files_that_cannot_serve_are_refused_by_name(model, tmp_path):
     foreign = heads_file(tmp_path / "foreign.gguf", base_name="vicuna", base_fingerprint="0" * 16)
     with pytest.raises(ModelError, match="made for vicuna and do not fit tiny-llama"):
         choose_heads(model, [foreign])
+    prefix = heads_file(tmp_path / "prefix.gguf", arch="hydra-prefix-mlp", prefix=PREFIX)
+    with pytest.raises(UsageError, match="has a prefix layer"):
+        choose_heads(model, [prefix])
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(foreign.read_bytes()[:-100])
     with pytest.raises(ModelError, match="truncated"):

@@ -27,6 +27,8 @@ localspec train-heads smollm2-135m-instruct -o heads.gguf
 
 localspec train-heads mine.gguf -o heads.gguf --tokens 300000 --epochs 6 --work training/
 
+localspec train-heads mine.gguf -o better.gguf --init heads.gguf --seed 2
+
 A training that was stopped, by ctrl-c or by a crash, goes on when it is called again with the same options.
 """
 #: seconds between lines about progress where no bar can be shown
@@ -78,6 +80,10 @@ def train_heads(
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data.", rich_help_panel=HEADS)] = 3,
     batch: Annotated[int, typer.Option("--batch", min=32, help="Positions a step.", rich_help_panel=HEADS)] = 1024,
     lr: Annotated[float, typer.Option("--lr", min=0, help="Highest learning rate.", rich_help_panel=HEADS)] = 2e-3,
+    init: Annotated[
+        Path | None,
+        typer.Option("--init", metavar="FILE", help="Heads to train further, on new data.", rich_help_panel=HEADS),
+    ] = None,
     weight_type: Annotated[
         str, typer.Option("--type", help="Type of matrices: f32, f16, q8_0 or q4_0.", rich_help_panel=HEADS)
     ] = "q8_0",
@@ -97,17 +103,21 @@ def train_heads(
     from localspec.machine import load_native
     from localspec.train.prompts import training_prompts
     from localspec.train.run import Training
+    from localspec.train.start import Start
     from localspec.train.work import DataOptions, HeadOptions
 
     check_weight_type(weight_type)
     _check_output(output)
     texts = training_prompts(prompts or ())
+    start = Start(init) if init else None
     load_native()
     data_options = DataOptions("", "", tokens, max_tokens, temp, seed, parallel)
     head_options = HeadOptions(heads, blocks, vocab, epochs, batch, lr, seed=seed, arch=arch)
     folder = work or output.with_name(f"{output.stem}-training")
     with Loaded.load(find_model(model), n_gpu_layers=gpu_layers) as loaded, interrupt_flag() as interrupted:
-        training = Training(loaded, texts, folder, data_options, head_options, device=device, n_threads=threads)
+        training = Training(
+            loaded, texts, folder, data_options, head_options, device=device, n_threads=threads, start=start
+        )
         data = _make_data(training, loaded, tokens, interrupted)
         trained = _train(training, data, interrupted)
     if not trained.done:

@@ -29,8 +29,9 @@ def count_tokens(shards: Sequence[Shard], held_out: Sequence[bool], n_vocab: int
     return counts
 
 
-def choose_vocabulary(counts: npt.NDArray[np.int64], size: int, end_tokens: Iterable[int]) -> IntArray:
-    """The `size` tokens that can be drafted, int32, ascending: end tokens, then the most frequent, then low ids.
+def choose_vocabulary(counts: npt.NDArray[np.int64], size: int, first_tokens: Iterable[int]) -> IntArray:
+    """The `size` tokens that can be drafted, int32, ascending: `first_tokens`, such as end tokens, then the most
+    frequent, then low ids.
 
     Raises `UsageError` when the model has fewer tokens.
     """
@@ -39,9 +40,9 @@ def choose_vocabulary(counts: npt.NDArray[np.int64], size: int, end_tokens: Iter
             f"{size} tokens to draft are more than the {len(counts)} of the model", "give a smaller --vocab"
         )
     order = np.argsort(-counts, kind="stable")
-    ends = np.array(sorted(end_tokens), dtype=np.int64)[:size]
-    rest = order[~np.isin(order, ends)][: size - len(ends)]
-    return np.sort(np.concatenate([ends, rest])).astype(np.int32)
+    first = np.array(sorted(first_tokens), dtype=np.int64)[:size]
+    rest = order[~np.isin(order, first)][: size - len(first)]
+    return np.sort(np.concatenate([first, rest])).astype(np.int32)
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,26 @@ class HeadsModule(nn.Module):
             outputs.append(x)
         return outputs
 
+    @torch.no_grad()
+    def go_on_from(self, heads: Heads, rows: IntArray) -> None:
+        """Take the weights of `heads`, which `to_heads` of a module of these sizes made; `rows` are the rows of this
+        vocabulary head that its rows go to. Rows that get none keep what they have."""
+        n = self.spec.n_embd
+
+        def take(parameter: Tensor, name: str) -> None:
+            parameter.copy_(torch.from_numpy(heads.tensors[name]))
+
+        self.output[torch.from_numpy(rows).long()] = torch.from_numpy(heads.tensors["output.weight"])
+        for head, first in enumerate(self.first):
+            for part, half in (("l", slice(0, n)), ("r", slice(n, 2 * n))):
+                take(first.weight[half], f"head.{head}.blk.0.{part}.weight")
+                take(first.bias[half], f"head.{head}.blk.0.{part}.bias")
+            first.weight.div_(self.scale[: first.in_features])
+        for head, later in enumerate(self.later):
+            for block, linear in enumerate(later, start=self._n_first):
+                take(linear.weight, f"head.{head}.blk.{block}.l.weight")
+                take(linear.bias, f"head.{head}.blk.{block}.l.bias")
+
     def to_heads(self, d2t: IntArray) -> Heads:
         """The weights as they are stored; `d2t` names the token of each row of the vocabulary head."""
         n = self.spec.n_embd

@@ -15,6 +15,7 @@ from localspec.engine.model import Model
 from localspec.errors import UsageError
 from localspec.heads.base import base_facts
 from localspec.heads.file import write_heads
+from localspec.heads.spec import HeadSpec
 from localspec.train import data as making
 from localspec.train.accuracy import Accuracy, measure
 from localspec.train.answers import new_answering_context
@@ -25,6 +26,7 @@ from localspec.train.inputs import Feeder
 from localspec.train.module import HeadsModule, trained_spec
 from localspec.train.prompts import check_shares, digest, is_held_out
 from localspec.train.shards import Shard, ShardFolder, bytes_per_token
+from localspec.train.start import Start
 from localspec.train.trainer import Progress as TrainingProgress
 from localspec.train.trainer import Trainer, kind_of
 from localspec.train.work import ARCHS, DataOptions, HeadOptions, WorkFolder
@@ -66,8 +68,8 @@ class Plan:
 class Training:
     """Makes heads for the model in `path`, in the folder `work`.
 
-    `device` is one of `device.DEVICES`; `n_threads` None means one a physical core. The model is needed here and for
-    `make_data`, and may be closed then.
+    `device` is one of `device.DEVICES`; `n_threads` None means one a physical core; `start` is what is trained further.
+    The model is needed here and for `make_data`, and may be closed then.
 
     Raises `UsageError` for options that cannot be used and for a folder that holds another training, and `ModelError`
     for a model that heads cannot be trained for.
@@ -83,6 +85,7 @@ class Training:
         *,
         device: str = "auto",
         n_threads: int | None = None,
+        start: Start | None = None,
     ) -> None:
         heads.check()
         check_shares(prompts)
@@ -93,7 +96,11 @@ class Training:
         tokenized = making.tokenize(model, prompts)
         making.check_lengths(tokenized, data.max_tokens, model.n_ctx_train)
         self.folder = WorkFolder(work, data)
-        self._data_options, self._head_options = data, heads
+        self._data_options = data
+        self._head_options = replace(heads, init=start.digest if start else "")
+        self._start = start
+        if start:
+            start.check(self._spec())
         self._longest = tokenized.longest
         self._n_threads = n_threads
         self._held_out = [is_held_out(text) for text in prompts]
@@ -139,27 +146,35 @@ class Training:
         return Trained(trainer, feeder, d2t, held_out, done, perf_counter() - began, learned.n_positions)
 
     def _module(self, data: Data) -> tuple[HeadsModule, Feeder, IntArray]:
-        """Heads that know nothing yet, what feeds them, and the tokens that they can draft."""
+        """Heads to train, what feeds them, and the tokens that they can draft."""
         options, facts = self._head_options, self.facts
         counts = count_tokens(data.shards, data.held_out, facts.n_vocab)
-        d2t = choose_vocabulary(counts, min(options.vocab, facts.n_vocab), facts.end_tokens)
+        first = self._start.vocabulary.tolist() if self._start else facts.end_tokens
+        d2t = choose_vocabulary(counts, self._spec().n_draft_vocab, first)
         used = np.unique(np.concatenate([shard.tokens for shard in data.shards])).astype(np.int32)
         # a training goes on in the type that it began with, so that it goes on exactly
         kind = kind_of(self.folder.checkpoint) or choose_kind(self.device)
         feeder = Feeder(self._matrices, used, d2t, options.n_heads, self.device, kind)
-        spec = trained_spec(
+        torch.manual_seed(options.seed)
+        scale = feeder.scale(data.shards[0].hidden)
+        module = HeadsModule(self._spec(), torch.from_numpy(feeder.output), scale).to(self.device)
+        if self._start:
+            self._start.apply(module, d2t)
+        return module, feeder, d2t
+
+    def _spec(self) -> HeadSpec:
+        """What the heads will be."""
+        options, facts = self._head_options, self.facts
+        return trained_spec(
             facts.n_embd,
             facts.n_vocab,
             n_heads=options.n_heads,
             n_layers=options.n_layers,
-            n_draft_vocab=len(d2t),
+            n_draft_vocab=min(options.vocab, facts.n_vocab),
             base_name=facts.name,
             fingerprint=facts.fingerprint,
             arch=ARCHS[options.arch],
         )
-        torch.manual_seed(options.seed)
-        scale = feeder.scale(data.shards[0].hidden)
-        return HeadsModule(spec, torch.from_numpy(feeder.output), scale).to(self.device), feeder, d2t
 
     def export(self, heads: Trained, accuracy: Accuracy, data: Data, output: Path, weight_type: str) -> str:
         """Write the heads to `output` and return the recipe that stands in the file, with their accuracy."""
@@ -170,6 +185,8 @@ class Training:
             f" {options.batch} positions, lr {options.lr:g}, {heads.trainer.kind_name}; held-out prompts:"
             f" {accuracy.text()}"
         )
+        if self._start:
+            recipe += f"; begun from: {self._start.recipe or self._start.digest}"
         made = heads.trainer.module.to_heads(heads.d2t)
         write_heads(output, replace(made, spec=replace(made.spec, recipe=recipe)), weight_type)
         return recipe

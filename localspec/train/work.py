@@ -37,7 +37,7 @@ class DataOptions:
 @dataclass(frozen=True)
 class HeadOptions:
     """What decides the heads, given the data. `arch` is one of `ARCHS`, `batch` counts positions, `vocab` the tokens
-    that can be drafted."""
+    that can be drafted; `init` is the digest of the heads that are trained further, empty for new ones."""
 
     n_heads: int = 4
     n_layers: int = 2
@@ -48,6 +48,7 @@ class HeadOptions:
     weight_decay: float = 0.01
     seed: int = 1
     arch: str = "hydra"
+    init: str = ""
 
     def check(self) -> None:
         """Raise `UsageError` that names the first value that cannot be used."""
@@ -75,6 +76,7 @@ _NAMES = {
     "batch": "--batch",
     "lr": "--lr",
     "weight_decay": "--weight-decay",
+    "init": "--init",
 }
 
 
@@ -113,9 +115,12 @@ class WorkFolder:
             return
         written = _read(file)
         for key, value in options.items():
-            if written.get(key) != value:
+            # an option that came later is empty where nobody gives it
+            was = written.get(key, "")
+            if was != value:
                 raise UsageError(
-                    f"{file} belongs to a training with another {_NAMES[key]}: {written.get(key)}, not {value}", way_out
+                    f"{file} belongs to a training with another {_NAMES[key]}: {was or 'none'}, not {value or 'none'}",
+                    way_out,
                 )
 
     def check_space(self, needed: int) -> None:

@@ -83,6 +83,22 @@ def test_what_cannot_be_used_is_refused_at_once(tmp_path, tiny, options, message
     assert not (tmp_path / "heads-training" / "data").exists()
 
 
+def test_heads_are_trained_further_on_new_data(tmp_path, tiny):
+    pytest.importorskip("torch")
+    first, second = tmp_path / "first.gguf", tmp_path / "second.gguf"
+    assert run(tiny, "-o", first, *OPTIONS).exit_code == 0
+    again = ("-o", second, *OPTIONS, "--seed", 2, "--vocab", 80)
+    result = run(tiny, *again, "--init", first)
+    assert result.exit_code == 0, result.stderr
+    old, new = read_heads(first), read_heads(second)
+    assert new.d2t is not None and old.d2t is not None and set(old.d2t) < set(new.d2t) and len(new.d2t) == 80
+    assert f"begun from: {old.spec.recipe}" in new.spec.recipe
+    result = run(tiny, *again)
+    assert result.exit_code == 2 and "another --init" in result.stderr
+    result = run(tiny, *again, "--blocks", 3, "--init", first)
+    assert result.exit_code == 2 and "another --blocks: 2, not 3" in result.stderr
+
+
 def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path, tiny):
     pytest.importorskip("torch")
     assert "is a directory" in run(tiny, "-o", tmp_path, *OPTIONS).stderr

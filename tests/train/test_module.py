@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from localspec.errors import UsageError
 from localspec.heads.file import read_heads, write_heads
 from localspec.heads.reference import ReferenceHeads
 from localspec.train.dataset import RUN, Runs
@@ -17,7 +19,7 @@ torch = pytest.importorskip("torch")
 D2T = np.array([1, 4, 5, 9, 10, 22, 23, 31, 39], dtype=np.int32)
 
 
-def _module(n_layers: int = 2, seed: int = 2, arch: str = "hydra-mlp") -> Any:
+def _module(n_layers: int = 2, seed: int = 2, arch: str = "hydra-mlp", d2t: Any = D2T) -> Any:
     from localspec.train.module import HeadsModule, trained_spec
 
     torch.manual_seed(seed)
@@ -26,13 +28,13 @@ def _module(n_layers: int = 2, seed: int = 2, arch: str = "hydra-mlp") -> Any:
         V,
         n_heads=N_HEADS,
         n_layers=n_layers,
-        n_draft_vocab=len(D2T),
+        n_draft_vocab=len(d2t),
         base_name="b",
         fingerprint="0" * 16,
         arch=arch,
     )
     scale = torch.rand((N_HEADS + 1) * H) + 0.5
-    module = HeadsModule(spec, torch.from_numpy(Matrices().output[D2T]), scale)
+    module = HeadsModule(spec, torch.from_numpy(Matrices().output[d2t]), scale)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
@@ -70,6 +72,43 @@ def test_exported_heads_say_what_the_module_says(tmp_path, n_layers, arch):
         tokens = np.stack([batch.tokens[run, place + i] for i in range(head + 1)], axis=1)
         theirs = reference.logits(head, batch.hidden[run, place].astype(np.float32), tokens)
         assert np.abs(ours - theirs).max() < 1e-4
+
+
+@pytest.mark.parametrize("arch", ["hydra-mlp", "medusa"])
+def test_heads_go_on_from_heads_with_a_smaller_vocabulary(tmp_path, arch):
+    from localspec.train.start import Start
+
+    first, feeder = _module(3, arch=arch), _feeder()
+    write_heads(tmp_path / "heads.gguf", first.to_heads(D2T), "f32")
+    wider = np.union1d(D2T, [2, 7, 30]).astype(np.int32)
+    second = _module(3, seed=9, arch=arch, d2t=wider)
+    second.scale *= 1.5  # of other data
+    untouched = second.output.detach()[np.searchsorted(wider, [2, 7, 30])].clone()
+    start = Start(tmp_path / "heads.gguf")
+    start.check(second.spec)
+    start.apply(second, wider)
+    u, _ = feeder.feed(_batch())
+    rows = np.searchsorted(wider, D2T)
+    for ours, theirs in zip(second(u), first(u), strict=True):
+        assert torch.allclose(ours @ second.output[rows].T, theirs @ first.output.T, atol=1e-3)
+    assert torch.equal(second.output.detach()[np.searchsorted(wider, [2, 7, 30])], untouched)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"n_layers": 2}, "another --blocks: 3, not 2"), ({"n_heads": 2}, "another --heads: 3, not 2"),
+     ({"arch": "medusa", "grounded": False}, "another --arch: hydra"), ({"n_draft_vocab": 4}, "drafts 9 tokens"),
+     ({"base_fingerprint": "1" * 16}, "for another model, b"), ({"n_embd": 2 * H}, "for another model")],
+)  # fmt: skip
+def test_heads_that_do_not_fit_are_not_gone_on_from(tmp_path, change, message):
+    from localspec.train.start import Start
+
+    module = _module(3)
+    write_heads(tmp_path / "heads.gguf", module.to_heads(D2T), "q8_0")
+    start = Start(tmp_path / "heads.gguf")
+    start.check(module.spec)
+    with pytest.raises(UsageError, match=message):
+        start.check(replace(module.spec, **change))
 
 
 def test_inputs_of_all_kinds_are_of_one_size():

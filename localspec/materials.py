@@ -13,7 +13,6 @@ from localspec.engine.base import TreeContext
 from localspec.engine.heads import make_heads
 from localspec.engine.model import Model
 from localspec.heads.choose import HYDRA_KIND, MEDUSA_KIND
-from localspec.heads.file import read_spec
 from localspec.methods.head_methods import HeadKit
 from localspec.methods.heads import Evaluator
 from localspec.methods.ptd.corpus import corpus_text
@@ -51,12 +50,7 @@ class Materials:
     @cached_property
     def heads(self) -> HeadKit:
         """What methods on heads need. Raises `ModelError` for a damaged file."""
-        specs = [read_spec(path) for path in self.head_files.values()]
-        return HeadKit(
-            self._evaluator(HYDRA_KIND),
-            self._evaluator(MEDUSA_KIND),
-            depth=min((spec.n_heads for spec in specs), default=0),
-        )
+        return HeadKit(self._evaluator(HYDRA_KIND), self._evaluator(MEDUSA_KIND))
 
     def _evaluator(self, kind: str) -> Evaluator | None:
         path = self.head_files.get(kind)

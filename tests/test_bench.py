@@ -22,9 +22,10 @@ from localspec.bench.run import BenchResult, Run, bench, check_methods
 from localspec.decode import Limits
 from localspec.engine.params import SamplingParams
 from localspec.errors import UsageError
-from localspec.events import DoneEvent, Event, Stats, StepEvent, StepTimings
+from localspec.events import DoneEvent, Event, NoteEvent, Stats, StepEvent, StepTimings
 from localspec.methods.base import Method
 from localspec.methods.fixed import Fixed
+from localspec.methods.governor import OFF_NOTE
 from localspec.methods.plain import PlainDrafter
 from localspec.methods.strict import StrictVerifier
 from localspec.tree import Topology
@@ -226,6 +227,8 @@ class FakeSession:
         tokens = (1, 2, 3) if (text, method.name) == ("odd", "lookup") else (1, 2)
         timings = StepTimings(0, 0, 0, 0, 0, 0.1)
         yield StepEvent(tokens, "", method.name, Topology.chain(1), (0,), (), timings)
+        if (text, method.name) == ("odd", "lookup"):
+            yield NoteEvent(OFF_NOTE)
         yield DoneEvent("length", "", Stats(n_prompt=3, n_tokens=len(tokens), n_steps=1, seconds=0.1))
 
 
@@ -250,6 +253,10 @@ def test_methods_are_interleaved_in_a_rotating_order_and_compared(monkeypatch: p
         ("1", "plain"): True, ("1", "lookup"): True, ("2", "plain"): True, ("2", "lookup"): False,
     }  # fmt: skip
     assert done[-1] == (8, 8)
+    assert report.off_lines(result.runs) == ["lookup did not pay and went off for a while in these answers: t 2 of 4"]
+    out = io.StringIO()
+    report.print_report(Console(file=out, width=80), result)
+    assert report.off_lines(result.runs)[0] in out.getvalue()
 
 
 def test_methods_are_run_with_the_bank_for_their_prompt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,9 @@ FREE = CostCurve((1, 64), (0.01, 0.0101))
 class FakeHeads:
     """Drafts numbered tokens that are all equally likely."""
 
+    def __init__(self, depth: int = 4) -> None:
+        self.depth = depth
+
     def draft(self, g: np.ndarray, root: int, tree: StaticTree) -> HeadDraft:
         n = tree.n_nodes
         return HeadDraft(np.arange(n, dtype=np.int32), np.full(n, 0.5, np.float32), (0.5,) * tree.topology.depth)
@@ -69,6 +72,12 @@ def test_static_methods_verify_their_tree_at_every_step() -> None:
     assert second_tree(made("medusa", kit)) == 63 == MC_SIM_7B_63.n_nodes - 1
     assert second_tree(made("hydra-static", kit)) == 63
     assert second_tree(made("hydra-best", kit)) == BIG.n_nodes
+
+
+def test_each_kind_of_heads_drafts_as_deep_as_it_can() -> None:
+    kit = HeadKit(FakeHeads(4), FakeHeads(2))
+    assert second_tree(made("hydra-static", kit)) == 63
+    assert second_tree(made("medusa", kit)) == within(MC_SIM_7B_63, 2).n_nodes < 63
 
 
 def test_policies_pick_from_the_bank_and_heads_pick_nodes() -> None:

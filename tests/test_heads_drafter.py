@@ -21,6 +21,8 @@ TREE = StaticTree.from_paths([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
 class FakeHeads:
     """Drafts tokens 10, 11, .. with given probabilities and remembers what it was asked."""
 
+    depth = 3
+
     def __init__(self, q: list[float]) -> None:
         self.q = q
         self.asked: list[tuple[float, int]] = []

@@ -178,10 +178,25 @@ def print_report(console: Console, result: BenchResult) -> None:
         _print_whole(console, tree_report.tree_table(trees))
     for line in tree_report.footnotes(result.runs):
         say(f"\n{line}")
+    for line in off_lines(result.runs):
+        say(f"\n{line}")
     speeds = [row.prompt_tokens_per_second for row in rows if row.prompt_tokens_per_second]
     if speeds:
         say(f"\nPrompts were read at {statistics.median(speeds):.0f} tok/s.")
     say(f"{LEGEND} {tree_report.LEGEND}" if trees else LEGEND, style="dim")
+
+
+def off_lines(runs: Sequence[Run]) -> list[str]:
+    """A line for each method whose governor turned speculation off: in how many answers, task by task."""
+    lines = []
+    for method in dict.fromkeys(run.method for run in runs if run.went_off):
+        parts = []
+        for task in dict.fromkeys(run.task for run in runs):
+            mine = [run.went_off > 0 for run in runs if (run.method, run.task) == (method, task)]
+            if any(mine):
+                parts.append(f"{task} {sum(mine)} of {len(mine)}")
+        lines.append(f"{method} did not pay and went off for a while in these answers: {', '.join(parts)}")
+    return lines
 
 
 def _table(rows: Sequence[Row], result: BenchResult) -> Table:

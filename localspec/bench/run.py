@@ -20,10 +20,11 @@ from localspec.describe import describe
 from localspec.engine.params import SamplingParams
 from localspec.entmtp.prompts import bank_task
 from localspec.errors import EngineError
-from localspec.events import DoneEvent, Stats, StepEvent
+from localspec.events import DoneEvent, NoteEvent, Stats, StepEvent
 from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
 from localspec.methods.fixed import Fixed
+from localspec.methods.governor import OFF_NOTE
 from localspec.methods.head_methods import BASELINES
 from localspec.methods.registry import UNION, check_method
 from localspec.replay.log import LoggedAnswer
@@ -41,7 +42,8 @@ Progress = Callable[[int, int], None]
 @dataclass(frozen=True, slots=True)
 class Run:
     """One generation. `same` tells whether its tokens equal those of plain for the same prompt and repeat, `lossless`
-    whether its text has the model's distribution. `usage` is what became of trees and heads, None without any."""
+    whether its text has the model's distribution. `usage` is what became of trees and heads, None without any;
+    `went_off` how often the governor turned speculation off."""
 
     prompt_id: str
     task: str
@@ -52,6 +54,7 @@ class Run:
     stats: Stats
     lossless: bool = True
     usage: Usage | None = None
+    went_off: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -73,6 +76,7 @@ class _Outcome:
     tokens: list[int]
     done: DoneEvent
     usage: Usage | None
+    went_off: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +101,19 @@ class _Setting:
         limits = self.limits if max_tokens is None else replace(self.limits, max_tokens=max_tokens)
         steps: list[StepEvent] = []
         done: DoneEvent | None = None
+        went_off = 0
         for event in self.session.generate(prompt, self.sampling, limits, method, acceptance=self.acceptance):
             if isinstance(event, StepEvent):
                 steps.append(event)
+            elif isinstance(event, NoteEvent):
+                went_off += event.text == OFF_NOTE
             elif isinstance(event, DoneEvent):
                 done = event
         if done is None:
             raise EngineError("a generation ended without its DoneEvent")
         # with a number of nodes there is no choice to tell of
         usage = usage_of(method, steps) if self.nodes is None else None
-        return _Outcome([token for step in steps for token in step.tokens], done, usage)
+        return _Outcome([token for step in steps for token in step.tokens], done, usage, went_off)
 
 
 def check_methods(methods: Sequence[str]) -> list[str]:
@@ -215,8 +222,10 @@ def _compared(prompt: Prompt, method: str, repeat: int, outcomes: Mapping[str, _
     """The run of one of the methods that were run for a prompt."""
     made = outcomes[method]
     same = made.tokens == outcomes[PLAIN].tokens
-    done = made.done
-    return Run(prompt.id, prompt.task, method, repeat, done.reason, same, done.stats, done.lossless, made.usage)
+    end = made.done
+    return Run(
+        prompt.id, prompt.task, method, repeat, end.reason, same, end.stats, end.lossless, made.usage, made.went_off
+    )
 
 
 def _bounds(session: Session, answers: Sequence[LoggedAnswer], methods: Sequence[str]) -> dict[tuple[str, str], Bound]:

@@ -28,6 +28,7 @@ localspec calibrate mine.gguf --task mail --heads heads.gguf --prompts mail.json
 A calibration that was stopped goes on when it is called again with the same options.
 """
 BANK = "Bank of trees (with --task)"
+ANSWER_TOKENS = 160
 
 
 def register(app: typer.Typer) -> None:
@@ -61,8 +62,11 @@ def calibrate(
         int | None, typer.Option("--limit", min=1, help="At most so many prompts a task.", rich_help_panel=BANK)
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", "-n", min=8, help="Tokens of an answer.", rich_help_panel=BANK)
-    ] = 160,
+        int | None,
+        typer.Option(
+            "--max-tokens", "-n", min=8, help=f"Tokens of an answer; by default {ANSWER_TOKENS}.", rich_help_panel=BANK
+        ),
+    ] = None,
     plot_file: Annotated[
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Draw the bank to FILE.png, .svg or .pdf.", rich_help_panel=BANK),
@@ -79,14 +83,15 @@ def calibrate(
             raise UsageError("the model is named twice", "give it as an argument or with --model")
         engine.model = name
     if task is None:
-        for option, value in (("--prompts", prompts_file), ("--limit", limit), ("--plot", plot_file)):
+        of_bank = {"--prompts": prompts_file, "--limit": limit, "--max-tokens": max_tokens, "--plot": plot_file}
+        for option, value in of_bank.items():
             if value is not None:
                 raise UsageError(f"{option} goes with --task", "for example --task code")
         _curve(engine, force, as_json)
         return
     from localspec.cli.calibrate_bank import calibrate_bank
 
-    calibrate_bank(engine, task, prompts_file, limit, max_tokens, force, as_json, plot_file)
+    calibrate_bank(engine, task, prompts_file, limit, max_tokens or ANSWER_TOKENS, force, as_json, plot_file)
 
 
 def _curve(engine: EngineOptions, force: bool, as_json: bool) -> None:

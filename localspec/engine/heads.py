@@ -76,6 +76,7 @@ class NativeHeads:
 
     def __init__(self, model: Model, context: PatchedContext, path: str | Path, flags: int = 0) -> None:
         self.spec = read_spec(path)
+        self.depth = self.spec.n_heads
         self._path, self._base = path, model.path
         self._lib, self._context = context.lib, context
         mark = logs.n_errors()

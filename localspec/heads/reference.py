@@ -56,6 +56,7 @@ class ReferenceHeads:
                 "give the table of the base model that the heads were made for",
             )
         self.spec = spec
+        self.depth = spec.n_heads
         self._tensors = tensors
         self._d2t = heads.d2t
         self._embed = embed

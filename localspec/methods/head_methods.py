@@ -69,8 +69,6 @@ class HeadKit:
     hydra: Evaluator | None = None
     medusa: Evaluator | None = None
     bank: Callable[[], PolicyBank] | None = None
-    #: of the deepest tree that all of them can draft
-    depth: int = 4
 
 
 def make_head_method(
@@ -83,7 +81,7 @@ def make_head_method(
     heads = _evaluator(name, kit)
     if name in ("medusa", "hydra-static"):
         # with the root it has one node more than give the text of plain decoding: the last leaf goes
-        return _static(name, heads, within(MC_SIM_7B_63, kit.depth, max_nodes))
+        return _static(name, heads, within(MC_SIM_7B_63, heads.depth, max_nodes))
     if name == "heads":
         scheduler = Governor(curve, max_nodes) if governed else Fixed(max_nodes)
         return Method(name, make_head_drafter(name, kit, max_nodes), scheduler, StrictVerifier())
@@ -109,7 +107,8 @@ def make_head_method(
 def make_head_drafter(name: str, kit: HeadKit, max_nodes: int = MAX_NODES) -> HeadsDrafter:
     """What drafts trees to choose nodes from, for a method of that name. Raises `UsageError` where there are no Hydra
     heads."""
-    return HeadsDrafter(_evaluator(name, kit), *(within(tree, kit.depth, max_nodes) for tree in (WIDE, MC_SIM_7B_63)))
+    heads = _evaluator(name, kit)
+    return HeadsDrafter(heads, *(within(tree, heads.depth, max_nodes) for tree in (WIDE, MC_SIM_7B_63)))
 
 
 def _evaluator(name: str, kit: HeadKit) -> Evaluator:

@@ -25,7 +25,9 @@ from localspec.tree import Tree
 
 
 class Evaluator(Protocol):
-    """Heads that can draft: `localspec.heads.reference`, or native ones."""
+    """Heads that can draft: `localspec.heads.reference`, or native ones. `depth` is that of their deepest tree."""
+
+    depth: int
 
     def draft(self, g: FloatArray, root: int, tree: StaticTree) -> HeadDraft: ...
 

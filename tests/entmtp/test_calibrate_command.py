@@ -78,6 +78,7 @@ def test_heads_that_cannot_be_used_are_refused(folder: Path, heads: str, code: i
     [
         (["--plot", "p.svg"], "--plot goes with --task"),
         (["--limit", "2"], "--limit goes with --task"),
+        (["--max-tokens", "20"], "--max-tokens goes with --task"),
         (["--task", "cooking", "--heads", "h.gguf"], "no prompts to calibrate for 'cooking'"),
         (["--task", "code", "--heads", "h.gguf", "--plot", "p.txt"], "written as"),
     ],

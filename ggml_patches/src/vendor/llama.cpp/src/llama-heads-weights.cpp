@@ -81,13 +81,8 @@ llama_heads_weights::llama_heads_weights(llama_heads_file & file, const llama_mo
     ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
 }
 
-llama_heads_weights::~llama_heads_weights() {
-    const auto packed_free = cpu_function<void (*)(ggml_tensor *, void *)>("ggml_panel_packed_free");
-    for (auto & weight : weights) {
-        if (weight.kept) {
-            packed_free(weight.tensor, weight.kept);
-        }
-    }
+void llama_heads_weights::packed_deleter::operator()(void * packed) const {
+    cpu_function<void (*)(ggml_tensor *, void *)>("ggml_panel_packed_free")(tensor, packed);
 }
 
 llama_heads_weights::weight & llama_heads_weights::add(const std::string & name, ggml_type type, int64_t ne0, int64_t ne1) {
@@ -219,7 +214,7 @@ void llama_heads_weights::place_on_host(ggml_backend_dev_t dev) {
         if (weight.tensor != table && packed_size && packed_size(weight.tensor) > 0) {
             weight.room         = next;
             weight.tensor->data = weight.data.data();
-            weight.kept         = packed_new(weight.tensor, weight.room, on_packed, &weight);
+            weight.packed       = std::unique_ptr<void, packed_deleter>(packed_new(weight.tensor, weight.room, on_packed, &weight), { weight.tensor });
             packed_fill(weight.tensor);
         } else {
             memcpy(next, weight.data.data(), weight.data.size());

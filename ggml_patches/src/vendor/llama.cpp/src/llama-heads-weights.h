@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,6 @@ class llama_heads_weights {
 public:
     // host_ops: made for llama-heads-ops.h, else for operations of ggml alone, which want a table of embeddings
     llama_heads_weights(llama_heads_file & file, const llama_model & model, ggml_backend_dev_t dev, bool host_ops);
-    ~llama_heads_weights();
-
     llama_heads_weights(const llama_heads_weights &) = delete;
     llama_heads_weights & operator=(const llama_heads_weights &) = delete;
 
@@ -47,11 +46,16 @@ public:
     std::vector<int32_t> d2t;             // empty: row i is token i
 
 private:
+    struct packed_deleter {
+        ggml_tensor * tensor;
+        void operator()(void * packed) const;
+    };
     struct weight {
         ggml_tensor *     tensor;
         std::vector<char> data; // until it is placed
         void *            room = nullptr; // of a packed one
-        void *            kept = nullptr;
+
+        std::unique_ptr<void, packed_deleter> packed = nullptr;
     };
 
     weight & add(const std::string & name, ggml_type type, int64_t ne0, int64_t ne1);

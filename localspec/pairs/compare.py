@@ -59,7 +59,7 @@ def check_pair(target: Model, draft: Model) -> int:
 
 
 def fit_of(target: Model, draft: Model) -> Fit:
-    """How well `draft` fits `target`; the weights of neither are needed. Raises `ModelError` for want of a vocabulary."""
+    """How well `draft` fits `target`; needs no weights. Raises `ModelError` for a model without a vocabulary."""
     for model, who in ((target, "the target"), (draft, "the draft model")):
         if model.is_recurrent or model.is_hybrid:
             kind = "recurrent" if model.is_recurrent else "hybrid"
@@ -110,7 +110,7 @@ def _agreement(target: Vocabulary, draft: Vocabulary, n: int) -> tuple[BoolArray
     kinds = (ours == theirs) | unused_here | unused_there  # files disagree on which tokens are unused
     # decoding changes spaces and bytes beyond ASCII, so a plain text is written out alike with and without it
     decoded = (np.minimum(ours, theirs) == Kind.TEXT) & (np.maximum(ours, theirs) == Kind.VERBATIM)
-    for i in np.flatnonzero(equal & decoded):
+    for i in np.flatnonzero(equal & decoded).tolist():
         kinds[i] = target.texts[i].isascii()
     same = (equal & kinds) | (unused_here & unused_there)
     return same, ~same & (unused_here ^ unused_there)

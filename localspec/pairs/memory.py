@@ -54,7 +54,7 @@ class Need:
 def check_memory(
     target: Path, target_params: ContextParams, draft: Path, draft_params: ContextParams, n_gpu_layers: int = -1
 ) -> None:
-    """Raise `EngineError`, with what each part takes and what would fit, when both models do not fit in memory together.
+    """Raise `EngineError`, with what each part takes and what would fit, when the memory does not suffice for both.
 
     As with one model, only memory of the host is judged: on a GPU (`n_gpu_layers` other than 0, and a build that has
     one) an allocation that is too large fails properly. The files are opened, without their weights, which takes about

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from llama_cpp import llama_cpp as L
 
 from localspec.engine.model import Model
 from localspec.errors import ModelError
@@ -61,10 +62,18 @@ def check_pair(target: Model, draft: Model) -> int:
 def fit_of(target: Model, draft: Model) -> Fit:
     """How well `draft` fits `target`; needs no weights. Raises `ModelError` for a model without a vocabulary."""
     for model, who in ((target, "the target"), (draft, "the draft model")):
-        if model.is_recurrent or model.is_hybrid:
-            kind = "recurrent" if model.is_recurrent else "hybrid"
-            return Fit(0, f"{who} is {kind} ({model.arch}): it cannot step back from a rejected token")
+        if (reason := _no_trees(model)) is not None:
+            return Fit(0, f"{who} ({model.arch}) {reason}")
     return compare(Vocabulary.of(target), Vocabulary.of(draft))
+
+
+def _no_trees(model: Model) -> str | None:
+    """Why contexts of `model` hold no trees, as far as its file tells; None where nothing is in the way."""
+    if model.is_recurrent or model.is_hybrid:
+        return f"is {'recurrent' if model.is_recurrent else 'hybrid'}: it cannot step back from a rejected token"
+    if L.llama_model_rope_type(model.handle) in (L.LLAMA_ROPE_TYPE_MROPE, L.LLAMA_ROPE_TYPE_IMROPE):
+        return "has positions in several dimensions (M-RoPE), with which no drafts can be checked"
+    return None
 
 
 def compare(target: Vocabulary, draft: Vocabulary) -> Fit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llama_cpp import llama_cpp as L
@@ -66,7 +66,9 @@ def check_memory(
     with open_weightless(target) as model:
         ours = Need.of(model, target_params)
     with open_weightless(draft) as model:
-        refuse_oversized(ours, Need.of(model, draft_params), available)
+        theirs = Need.of(model, draft_params)
+        # a draft model is not used beyond what it was trained for, however long the target's texts get
+        refuse_oversized(ours, replace(theirs, n_ctx=min(theirs.n_ctx, model.n_ctx_train)), available)
 
 
 def judged_memory(n_gpu_layers: int = -1) -> int | None:

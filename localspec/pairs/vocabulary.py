@@ -75,7 +75,8 @@ class Vocabulary:
             texts=texts,
             kinds=_kinds(texts, attributes),
             ends=model.eog,
-            bos=model.bos,
+            # llama.cpp's default may lie beyond a small table
+            bos=model.bos if model.bos is not None and model.bos < n else None,
             adds_bos=model.add_bos,
         )
 

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from localspec.bench import report
+from localspec.bench import bound, report
 from localspec.bench.plot import check_plot, plot
 from localspec.bench.prompts import TASKS, Prompt, own_prompts, read_prompts, select
 from localspec.bench.run import BenchResult, Run, bench, check_methods
+from localspec.calibrate.curve import CostCurve
+from localspec.calibrate.measure import Measurement
 from localspec.decode import Limits
 from localspec.engine.params import SamplingParams
 from localspec.errors import UsageError
@@ -28,6 +30,7 @@ from localspec.methods.fixed import Fixed
 from localspec.methods.governor import OFF_NOTE
 from localspec.methods.plain import PlainDrafter
 from localspec.methods.strict import StrictVerifier
+from localspec.replay.log import LoggedAnswer
 from localspec.tree import Topology
 from tests.with_model import calibrated_home, localspec
 
@@ -257,6 +260,25 @@ def test_methods_are_interleaved_in_a_rotating_order_and_compared(monkeypatch: p
     out = io.StringIO()
     report.print_report(Console(file=out, width=80), result)
     assert report.off_lines(result.runs)[0] in out.getvalue()
+
+
+def test_steps_are_timed_in_the_middle_of_the_median_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[list[int], int]] = []
+
+    def measured(ctx: object, *, tokens: list[int], n_context: int) -> Measurement | None:
+        asked.append((tokens, n_context))
+        return Measurement(CostCurve((1, 2), (1.0, 1.0 + n_context)), True) if len(tokens) > 3 else None
+
+    monkeypatch.setattr(bound, "measure", measured)
+    answers = [
+        LoggedAnswer(name, task, tuple(range(n)), (7, 8), [[7], [8]], [[1.0], [1.0]])
+        for name, task, n in (("a", "code", 1), ("b", "code", 10), ("c", "code", 3), ("d", "chat", 1))
+    ]
+    ctx: Any = None
+    fallback = CostCurve((1, 2), (1.0, 1.5))
+    curves = bound.measure_curves(ctx, answers, fallback)
+    assert asked == [([0, 1, 2, 7, 8], 4), ([0, 7, 8], 2), ([0, 1, 2, 7, 8], 4)]
+    assert [curves[task].cost(2) for task in ("code", "chat", "all")] == [5.0, 1.5, 5.0]
 
 
 def test_methods_are_run_with_the_bank_for_their_prompt(monkeypatch: pytest.MonkeyPatch) -> None:

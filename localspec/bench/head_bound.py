@@ -14,7 +14,7 @@ from time import perf_counter
 
 import numpy as np
 
-from localspec.bench.bound import Bound
+from localspec.bench.bound import ALL, Bound, Curves, by_task
 from localspec.calibrate.curve import CostCurve
 from localspec.engine.base import TreeContext
 from localspec.entmtp.growth import grow_all
@@ -56,9 +56,9 @@ class DraftSeconds:
 
 
 def head_bounds(
-    session: Session, answers: Sequence[LoggedAnswer], methods: Sequence[str], curve: CostCurve
+    session: Session, answers: Sequence[LoggedAnswer], methods: Sequence[str], curves: Curves
 ) -> dict[tuple[str, str], Bound]:
-    """The bound of each method on heads, on each task and on all answers as task "all".
+    """The bound of each method on heads, on each task and on all answers as task `ALL`.
 
     Methods that follow other rules than one static tree have none, nor have heads with a prefix layer, whose ranks
     cannot be looked up. Empties the prompt cache.
@@ -74,7 +74,7 @@ def head_bounds(
         except UsageError:
             continue
         fixed = {name: known.shapes[0] for name in one if (known := session.method(name).trees) is not None}
-        found |= _bounds(session, heads, answers, best, fixed, curve)
+        found |= _bounds(session, heads, answers, best, fixed, curves)
     return found
 
 
@@ -84,27 +84,26 @@ def _bounds(
     answers: Sequence[LoggedAnswer],
     best: Sequence[str],
     fixed: Mapping[str, StaticTree],
-    curve: CostCurve,
+    curves: Curves,
 ) -> dict[tuple[str, str], Bound]:
     """The bounds of the methods `best`, by the best tree, and of `fixed`, by their trees."""
     largest = min(MAX_GROWN, session.ctx.max_nodes)
     try:
         ranked = observe_answers(session.ctx, heads.reference, answers, {}).answers
-        groups = {task: [a for a in ranked if a.task == task] for task in dict.fromkeys(a.task for a in ranked)}
-        groups["all"] = list(ranked)
+        groups = by_task(ranked)
         grown: dict[str, list[StaticTree]] = {}
         for task, group in groups.items() if best else ():
             grown[task] = [replayed.tree for replayed in grow_all(RankLog(tuple(group)), largest)]
-        trees = [*_spread(grown.get("all", [])), *fixed.values()]
+        trees = [*_spread(grown.get(ALL, [])), *fixed.values()]
         seconds = draft_seconds(session.ctx, heads.evaluator, answers[0], trees)
     finally:
         session.forget()
     found: dict[tuple[str, str], Bound] = {}
     for task, group in groups.items():
         if best:
-            bound = best_bound(group, grown[task], curve, seconds)
+            bound = best_bound(group, grown[task], curves[task], seconds)
             found |= {(name, task): bound for name in best}
-        found |= {(name, task): tree_bound(group, tree, curve, seconds) for name, tree in fixed.items()}
+        found |= {(name, task): tree_bound(group, tree, curves[task], seconds) for name, tree in fixed.items()}
     return found
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from localspec.bench import tree_report
+from localspec.bench.bound import ALL
 from localspec.bench.run import PLAIN, BenchResult, Run
 from localspec.events import Stats
 
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-ALL = "all"
 LEGEND = (
     "tok/s and x plain are medians over prompts, without prompt reading; bound: x plain of the best tree size, or with "
-    "heads of the best static tree and its draft, from replay and cost curve; nodes: verified a step; native: share of "
-    "the time inside llama.cpp; py ms: all other time of a step; same: prompts whose tokens are those of plain."
+    "heads of the best static tree and its draft, from replay and the cost of steps in such texts; nodes: verified a "
+    "step; native: share of the time inside llama.cpp; py ms: all other time of a step; same: prompts whose tokens are "
+    "those of plain."
 )
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from localspec.bench.bound import Bound, bounds
+from localspec.bench.bound import Bound, bounds, measure_curves
 from localspec.bench.head_bound import head_bounds
 from localspec.bench.prompts import Prompt
 from localspec.bench.usage import Usage, usage_of
@@ -233,8 +233,9 @@ def _bounds(session: Session, answers: Sequence[LoggedAnswer], methods: Sequence
         return {}
     # what the bound of "auto" would be is not known where it is more than ptd
     replayed = [name for name in methods if name != "auto" or session.method(name).name != UNION]
-    found = bounds(answers, replayed, session.curve, session.corpus)
-    return found | head_bounds(session, answers, methods, session.curve)
+    session.forget()
+    curves = measure_curves(session.ctx, answers, session.curve)
+    return bounds(answers, replayed, curves, session.corpus) | head_bounds(session, answers, methods, curves)
 
 
 @contextmanager

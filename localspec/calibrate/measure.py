@@ -47,22 +47,24 @@ def measure(
     *,
     tokens: Sequence[int] | None = None,
     sizes: Sequence[int] = SIZES,
+    n_context: int = N_CONTEXT,
     budget_seconds: float = 10.0,
     progress: Progress | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measurement | None:
-    """Time trees of `sizes` nodes (those the context can hold) on sequence 0.
+    """Time trees of `sizes` nodes (those the context can hold) on sequence 0, behind `n_context` tokens or half of what
+    the context holds.
 
     None when the context cannot hold trees, so that there is nothing to choose. `tokens` is text to decode, at least a
     few ids; ids spread over the vocabulary serve when there is none. Sequence 0 is emptied before and after. Larger
     sizes are left out when the time does not suffice for them; the first two never are.
     """
-    n_context = min(N_CONTEXT, max(1, ctx.n_ctx // 2))
+    n_context = min(n_context, max(1, ctx.n_ctx // 2))
     room = min(ctx.max_nodes, ctx.n_ctx - n_context)
     if room < 2:
         return None
-    text = _text(tokens, ctx.n_vocab)
-    timer = StepTimer(ctx, text[: n_context + max(SIZES)], n_context, clock)
+    text = _text(tokens, ctx.n_vocab, n_context + max(SIZES))
+    timer = StepTimer(ctx, text, n_context, clock)
     start = clock()
 
     def report() -> None:
@@ -92,8 +94,7 @@ def _evaluate(seconds: dict[int, list[float]]) -> Measurement:
     return Measurement(CostCurve(tuple(seconds), medians), enough and steady)
 
 
-def _text(tokens: Sequence[int] | None, n_vocab: int) -> list[int]:
-    need = N_CONTEXT + max(SIZES)
+def _text(tokens: Sequence[int] | None, n_vocab: int, need: int) -> list[int]:
     if tokens:
         return (list(tokens) * (need // len(tokens) + 1))[:need]
     return [int(token) for token in np.random.default_rng(0).integers(0, n_vocab, need)]

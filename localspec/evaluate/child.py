@@ -109,13 +109,13 @@ def run(job: dict[str, Any]) -> str:
     """Run program and tests; the token when they passed, else one line on what happened."""
     names: dict[str, Any] = {"__name__": "answer"}
     token = job.pop("token")
-    # it gives imports and helpers; the function itself has to come from the answer. It may end with a signature
-    for end in ("\n", "\n    pass\n"):
-        with contextlib.suppress(SyntaxError):
-            exec(compile(job["preamble"] + end, "task.py", "exec"), names)
-            break
-    names.pop(job["entry_point"], None)
     try:
+        # it gives imports and helpers, and may end with a signature; the function has to come from the answer
+        for end in ("\n", "\n    pass\n"):
+            with contextlib.suppress(SyntaxError):
+                exec(compile(job["preamble"] + end, "task.py", "exec"), names)
+                break
+        names.pop(job["entry_point"], None)
         # compiled here, as a nesting too deep may end the process
         exec(compile(job["program"], "answer.py", "exec"), names)
         exec(compile(job["test"], "test.py", "exec"), names)

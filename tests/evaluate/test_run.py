@@ -106,5 +106,5 @@ def test_equal_texts_have_one_score(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(FinalNumber, "score", score)
     results = run(FakeSession(say))
-    assert scored == ["so 10", "so 20", "so 21", "so 30"]
+    assert scored == ["so 10.", "so 20.", "so 21", "so 30."]
     assert [len({made.score for made in one.answers.values()}) for one in results] == [1, 2, 1]

@@ -95,12 +95,19 @@ def evaluate(
     _check_code(tasks, run_code)
     check_files(output, None)
     load_native()
+    from localspec.describe import describe
+
     with open_session(engine, how.method, bank=how.bank) as session:
-        about = {"suite": suite, "max_tokens": max_tokens, "method": how.method, "bank": how.bank,
-                 "temperature": temp, "seed": seed, "acceptance": dataclasses.asdict(acceptance)}  # fmt: skip
-        options = {**_engine(engine), **about, "tasks": digest(every)}
+        asked = {"--method": how.method, "--bank": how.bank, "--temp": temp, "--seed": seed,
+                 "--max-tokens": max_tokens}  # fmt: skip
+        rule = dataclasses.asdict(acceptance)
+        options = {**_engine(engine), **asked, "the rule of acceptance": rule, "the tasks of --suite": digest(every)}
         results, stopped = _run(session, tasks, how.method, sampling, acceptance, max_tokens, output, options)
-        header = _header(session, tasks, {**about, "split": split, "limit": limit})
+        header = {
+            **describe(session), "suite": suite, "split": split, "tasks": len(tasks), "method": how.method,
+            "bank": how.bank, "max_tokens": max_tokens or max(task.max_tokens for task in tasks), "temperature": temp,
+            "seed": seed, "acceptance": rule,
+        }  # fmt: skip
     if results:
         _tell(results, how.method, header, as_json)
     if stopped:
@@ -128,7 +135,7 @@ def _engine(engine: EngineOptions) -> dict[str, Any]:
     """The options of the engine as JSON data; what the model is, is said by its content."""
     values = dataclasses.asdict(engine)
     del values["model"]
-    return dict(json.loads(json.dumps(values, default=str)))
+    return {f"--{name.replace('_', '-')}": json.loads(json.dumps(value, default=str)) for name, value in values.items()}
 
 
 def _run(
@@ -152,7 +159,7 @@ def _run(
     with ExitStack() as stack:
         keep = made.append
         if output is not None:
-            options = {"model": session.model.fingerprint, "build": machine.library().build, **options}
+            options = {"the model": session.model.fingerprint, "the build": machine.library().build, **options}
             journal, known = open_results(output, options)
             stack.enter_context(journal)
             wanted = {task.prompt.id for task in tasks}
@@ -180,12 +187,6 @@ def _run(
         except Stopped:
             return made, True
         return results, False
-
-
-def _header(session: Session, tasks: Sequence[Task], about: dict[str, Any]) -> dict[str, Any]:
-    from localspec.describe import describe
-
-    return {**describe(session), **about, "tasks": len(tasks)}
 
 
 def _tell(results: Sequence[Result], method: str, header: dict[str, Any], as_json: bool) -> None:

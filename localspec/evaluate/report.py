@@ -160,13 +160,12 @@ def print_report(console: Console, results: Sequence[Result], method: str, heade
 
 
 def _header_lines(header: Mapping[str, Any], n: int) -> list[str]:
-    most = header["max_tokens"] or "as many tokens as its kind needs"
-    limit = f"{most} tokens" if header["max_tokens"] else most
     return [
         f"{header['file']} ({header['description']}), {header['device']}, threads {header['threads']}, "
         f"context {header['n_ctx']}, {header['build']}, {header['mode']} mode",
-        f"{header['suite']}, split {header['split']}: {n} of {header['tasks']} tasks, answers of at most {limit}, "
-        f"temperature {header['temperature']:g}, accept {header['acceptance']['accept']}",
+        f"{header['suite']}, split {header['split']}: {n} of {header['tasks']} tasks, "
+        f"at most {header['max_tokens']} tokens an answer, temperature {header['temperature']:g}, "
+        f"accept {header['acceptance']['accept']}",
     ]
 
 
@@ -190,7 +189,7 @@ def _print_table(console: Console, rows: Sequence[Arm]) -> None:
             "1.00" if plain else f"{row.ratio:.2f}",
             "" if plain else f"{row.ratio_q1:.2f}-{row.ratio_q3:.2f}",
             f"{row.tokens_per_step:.2f}",
-            "" if plain else str(row.forgiven),
+            "" if row.lossless else str(row.forgiven),
             str(row.cut),
         )
     table.width = console.measure(table, options=console.options.update(width=1000)).maximum

@@ -68,7 +68,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path, options: list[object]) -> None:
     assert out.read_text() == whole
     result = run(*options, "-o", out, "-t", 2, "--method", "ptd")
     assert result.exit_code == 2
-    assert "threads was 1, not 2" in result.stderr and "method was lookup, not ptd" in result.stderr
+    assert "--threads was 1, not 2" in result.stderr and "--method was lookup, not ptd" in result.stderr
     assert out.read_text() == whole
 
 

@@ -25,7 +25,7 @@ HEADER: dict[str, Any] = {
     "suite": "gsm8k",
     "split": "test",
     "tasks": 9,
-    "max_tokens": None,
+    "max_tokens": 400,
     "temperature": 0.0,
     "acceptance": {"accept": "strict"},
 }

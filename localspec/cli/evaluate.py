@@ -98,18 +98,19 @@ def evaluate(
     from localspec.describe import describe
 
     with open_session(engine, how.method, bank=how.bank) as session:
-        asked = {"--method": how.method, "--bank": how.bank, "--temp": temp, "--seed": seed,
+        method = session.method_name
+        asked = {"--method": method, "--bank": how.bank, "--temp": temp, "--seed": seed,
                  "--max-tokens": max_tokens}  # fmt: skip
         rule = dataclasses.asdict(acceptance)
         options = {**_engine(engine), **asked, "the rule of acceptance": rule, "the tasks of --suite": digest(every)}
-        results, stopped = _run(session, tasks, how.method, sampling, acceptance, max_tokens, output, options)
+        results, stopped = _run(session, tasks, method, sampling, acceptance, max_tokens, output, options)
         header = {
-            **describe(session), "suite": suite, "split": split, "tasks": len(tasks), "method": how.method,
+            **describe(session), "suite": suite, "split": split, "tasks": len(tasks), "method": method,
             "bank": how.bank, "max_tokens": max_tokens or max(task.max_tokens for task in tasks), "temperature": temp,
             "seed": seed, "acceptance": rule,
         }  # fmt: skip
     if results:
-        _tell(results, how.method, header, as_json)
+        _tell(results, header, as_json)
     if stopped:
         _tell_stopped(len(results), len(tasks), output)
         raise typer.Exit(STOPPED)
@@ -189,15 +190,15 @@ def _run(
         return results, False
 
 
-def _tell(results: Sequence[Result], method: str, header: dict[str, Any], as_json: bool) -> None:
+def _tell(results: Sequence[Result], header: dict[str, Any], as_json: bool) -> None:
     from localspec.cli.console import console
     from localspec.evaluate import report
 
     if as_json:
-        content = report.to_dict(results, method, header)
+        content = report.to_dict(results, header)
         sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     else:
-        report.print_report(console(stderr=False), results, method, header)
+        report.print_report(console(stderr=False), results, header)
 
 
 def _tell_stopped(done: int, total: int, output: Path | None) -> None:

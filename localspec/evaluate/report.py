@@ -130,8 +130,9 @@ def compare(results: Sequence[Result], method: str) -> Comparison:
     )
 
 
-def to_dict(results: Sequence[Result], method: str, header: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary as JSON data."""
+def to_dict(results: Sequence[Result], header: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary as JSON data. `header` tells what was run, with which `method`."""
+    method = header["method"]
     return {
         "format": "localspec-eval-summary",
         "version": 1,
@@ -142,8 +143,9 @@ def to_dict(results: Sequence[Result], method: str, header: Mapping[str, Any]) -
     }
 
 
-def print_report(console: Console, results: Sequence[Result], method: str, header: Mapping[str, Any]) -> None:
-    """The summary for people."""
+def print_report(console: Console, results: Sequence[Result], header: Mapping[str, Any]) -> None:
+    """The summary for people; see `to_dict`."""
+    method = header["method"]
     say = functools.partial(console.print, markup=False, soft_wrap=not console.is_terminal)
     for line in _header_lines(header, len(results)):
         say(line, style="dim")
@@ -165,8 +167,15 @@ def _header_lines(header: Mapping[str, Any], n: int) -> list[str]:
         f"context {header['n_ctx']}, {header['build']}, {header['mode']} mode",
         f"{header['suite']}, split {header['split']}: {n} of {header['tasks']} tasks, "
         f"at most {header['max_tokens']} tokens an answer, temperature {header['temperature']:g}, "
-        f"accept {header['acceptance']['accept']}",
+        f"accept {_rule(header['acceptance'])}",
     ]
+
+
+def _rule(acceptance: Mapping[str, Any]) -> str:
+    """The rule of acceptance, with its parameters where it has any."""
+    name = acceptance["accept"]
+    parameters = acceptance.get(name) or {}
+    return ", ".join([name, *(f"{key} {value}" for key, value in parameters.items())])
 
 
 def _print_table(console: Console, rows: Sequence[Arm]) -> None:

@@ -27,7 +27,8 @@ HEADER: dict[str, Any] = {
     "tasks": 9,
     "max_tokens": 400,
     "temperature": 0.0,
-    "acceptance": {"accept": "strict"},
+    "method": "draft",
+    "acceptance": {"accept": "strict", "loose": {"theta": 0.3}},
 }
 
 
@@ -39,9 +40,9 @@ def some(both: int, plain: int, method: int, neither: int, **more: Any) -> list[
     ]
 
 
-def printed(results: list[Result], method: str = "draft", **header: Any) -> str:
+def printed(results: list[Result], **header: Any) -> str:
     out = io.StringIO()
-    report.print_report(Console(file=out, width=160), results, method, {**HEADER, **header})
+    report.print_report(Console(file=out, width=160), results, {**HEADER, **header})
     return out.getvalue()
 
 
@@ -75,14 +76,14 @@ def test_nothing_right_has_no_ratio() -> None:
     made = report.compare(results, "draft")
     assert (made.recovery, made.high) == (None, None)
     assert "plain got nothing right" in printed(results)
-    json.dumps(report.to_dict(results, "draft", HEADER), allow_nan=False)
+    json.dumps(report.to_dict(results, HEADER), allow_nan=False)
 
 
 def test_plain_alone_is_not_compared() -> None:
     results = [Result("n/1", "numbers", {"plain": answer(True)})]
-    data = report.to_dict(results, "plain", HEADER)
+    data = report.to_dict(results, {**HEADER, "method": "plain"})
     assert data["comparison"] is None and len(data["arms"]) == 1
-    assert "recovery" not in printed(results, "plain")
+    assert "recovery" not in printed(results, method="plain")
 
 
 def test_copied_lines_are_averaged_and_cut_answers_counted() -> None:
@@ -93,6 +94,12 @@ def test_copied_lines_are_averaged_and_cut_answers_counted() -> None:
     assert (plain.copied, plain.cut, draft.cut) == (0.75, 0, 2)
     assert "75.0%" in printed(results)
     assert report.arms(some(1, 1, 1, 1))[0].copied is None
+
+
+def test_the_rule_is_told_with_its_parameters() -> None:
+    assert "accept strict\n" in printed(some(1, 0, 0, 0))
+    rule = {"accept": "loose", "loose": {"theta": 0.3, "window": 6}}
+    assert "accept loose, theta 0.3, window 6\n" in printed(some(1, 0, 0, 0), acceptance=rule)
 
 
 def test_weaker_isolation_is_told() -> None:

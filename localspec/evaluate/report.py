@@ -31,7 +31,7 @@ class Arm:
     """One method on all tasks: `right` of `n`, the score with its interval, and how fast it was.
 
     `copied` is the mean share of lines copied exactly, None where nothing was to be copied. `cut` counts answers that
-    ended at the limit of tokens. Ratios are to plain.
+    ended at the limit of tokens, `drafted` the drafts that were verified. Ratios are to plain.
     """
 
     method: str
@@ -43,6 +43,7 @@ class Arm:
     copied: float | None
     cut: int
     tokens: int
+    drafted: int
     forgiven: int
     lossless: bool
     tokens_per_step: float
@@ -91,6 +92,7 @@ def _arm(method: str, answers: Sequence[Answer], row: Row) -> Arm:
         copied=sum(shares) / len(shares) if shares else None,
         cut=sum(answer.reason == "length" for answer in answers),
         tokens=sum(answer.stats.n_tokens for answer in answers),
+        drafted=sum(answer.stats.n_drafted for answer in answers),
         forgiven=sum(answer.stats.n_forgiven for answer in answers),
         lossless=row.lossless,
         tokens_per_step=row.tokens_per_step,
@@ -156,6 +158,9 @@ def print_report(console: Console, results: Sequence[Result], header: Mapping[st
         say("")
         for line in _comparison_lines(compare(results, method), made[1], header["temperature"] == 0):
             say(line)
+        if not made[1].drafted:
+            reason = f" ({header['tree_limit']})" if header["tree_limit"] else ""
+            say(f"nothing was drafted{reason}, so this shows little")
     if any(answer.score.own is False for result in results for answer in result.answers.values()):
         say("* the code ran without namespaces of its own: only Python itself kept it from the network")
     say(LEGEND, style="dim")

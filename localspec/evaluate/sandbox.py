@@ -1,7 +1,7 @@
 """Runs code that a model wrote, with tests that decide whether it is right, in a process of its own.
 
 What is guaranteed on Linux and macOS: the process ends after `SECONDS` with all that belongs to its group, its
-environment is empty, it starts in an empty folder that is removed afterwards, its input is empty and its output thrown
+environment is bare, it starts in an empty folder that is removed afterwards, its input is empty and its output thrown
 away, and only tests that came to their end count (they prove it by a random token). On Linux also: at most
 `MEMORY` bytes, and, where user namespaces are permitted, no network and no process that outlives it. The rest
 (network elsewhere, other programs, files outside the folder) is refused by an audit hook of Python, which stops

@@ -21,7 +21,8 @@ def task(number: int, split: str = "test") -> Task:
 
 
 def answer(right: bool, text: str = "", *, speed: float = 10.0, **more: Any) -> Answer:
-    stats = Stats(n_tokens=20, n_steps=more.pop("n_steps", 20), seconds=20 / speed, n_forgiven=more.pop("forgiven", 0))
+    stats = Stats(n_tokens=20, n_steps=more.pop("n_steps", 20), seconds=20 / speed)
+    stats.n_drafted, stats.n_forgiven = more.pop("drafted", 30), more.pop("forgiven", 0)
     made: dict[str, Any] = {"reason": "stop", "lossless": True, "score": Score(right), **more}
     return Answer(text or str(right), stats=stats, **made)
 

@@ -22,6 +22,7 @@ HEADER: dict[str, Any] = {
     "n_ctx": 512,
     "build": "llama-cpp-python 0",
     "mode": "stock",
+    "tree_limit": None,
     "suite": "gsm8k",
     "split": "test",
     "tasks": 9,
@@ -100,6 +101,12 @@ def test_the_rule_is_told_with_its_parameters() -> None:
     assert "accept strict\n" in printed(some(1, 0, 0, 0))
     rule = {"accept": "loose", "loose": {"theta": 0.3, "window": 6}}
     assert "accept loose, theta 0.3, window 6\n" in printed(some(1, 0, 0, 0), acceptance=rule)
+
+
+def test_a_method_that_drafted_nothing_shows_little() -> None:
+    assert "nothing was drafted" not in printed(some(1, 0, 0, 0))
+    assert "nothing was drafted, so" in printed(some(1, 0, 0, 0, drafted=0))
+    assert "nothing was drafted (no trees), so" in printed(some(1, 0, 0, 0, drafted=0), tree_limit="no trees")
 
 
 def test_weaker_isolation_is_told() -> None:

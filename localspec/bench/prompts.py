@@ -7,10 +7,11 @@ for this project: six tasks of eight prompts, of which edit, summary and extract
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from localspec.errors import UsageError
 
@@ -27,6 +28,15 @@ class Prompt:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A prompt with all `fields` of its line, and `where` that is, for messages."""
+
+    prompt: Prompt
+    fields: Mapping[str, Any]
+    where: str
+
+
 def own_prompts() -> list[Prompt]:
     """All prompts that come with localspec, task by task."""
     folder = resources.files("localspec.bench") / "prompts"
@@ -39,33 +49,43 @@ def own_prompts() -> list[Prompt]:
 
 def read_prompts(path: Path) -> list[Prompt]:
     """The prompts of a JSON lines file. Raises `UsageError` that names the line."""
+    return [line.prompt for line in read_lines(path)]
+
+
+def parse_prompts(lines: Iterable[str], name: str, task: str) -> list[Prompt]:
+    """Prompts from JSON lines; see `parse_lines`."""
+    return [line.prompt for line in parse_lines(lines, name, task)]
+
+
+def read_lines(path: Path) -> list[Line]:
+    """The prompts of a JSON lines file, with all their fields. Raises `UsageError` that names the line."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the prompts file {path} cannot be read: {reason}") from error
     # not splitlines(): it also splits at characters that JSON strings may hold as they are
-    return parse_prompts(text.split("\n"), str(path), path.stem)
+    return parse_lines(text.split("\n"), str(path), path.stem)
 
 
-def parse_prompts(lines: Iterable[str], name: str, task: str) -> list[Prompt]:
+def parse_lines(lines: Iterable[str], name: str, task: str) -> list[Line]:
     """Prompts from JSON lines; `name` stands in error messages, `task` serves where a line has none."""
-    prompts: list[Prompt] = []
+    parsed: list[Line] = []
     seen: set[str] = set()
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
+    for number, text in enumerate(lines, start=1):
+        if not text.strip():
             continue
-        prompt = _parse(line, f"{name}, line {number}", f"{task}-{len(prompts) + 1}", task)
-        if prompt.id in seen:
-            raise UsageError(f"{name}, line {number}: the id {prompt.id!r} is used twice", "give each prompt its own")
-        seen.add(prompt.id)
-        prompts.append(prompt)
-    if not prompts:
+        line = _parse(text, f"{name}, line {number}", f"{task}-{len(parsed) + 1}", task)
+        if line.prompt.id in seen:
+            raise UsageError(f"{line.where}: the id {line.prompt.id!r} is used twice", "give each prompt its own")
+        seen.add(line.prompt.id)
+        parsed.append(line)
+    if not parsed:
         raise UsageError(f"{name} holds no prompts", 'one JSON object a line, such as {"prompt": "Say hello."}')
-    return prompts
+    return parsed
 
 
-def _parse(line: str, where: str, default_id: str, task: str) -> Prompt:
+def _parse(line: str, where: str, default_id: str, task: str) -> Line:
     form = 'one JSON object a line, such as {"prompt": "Say hello."}'
     if len(line) > MAX_LINE_CHARS:
         raise UsageError(f"{where}: longer than {MAX_LINE_CHARS} characters", form)
@@ -84,7 +104,7 @@ def _parse(line: str, where: str, default_id: str, task: str) -> Prompt:
         if not isinstance(given, str | int) or isinstance(given, bool) or given == "":
             raise UsageError(f"{where}: `{key}` is not text", form)
         fields[key] = str(given)
-    return Prompt(text=text, **fields)
+    return Line(Prompt(text=text, **fields), value, where)
 
 
 def select(prompts: Sequence[Prompt], tasks: Sequence[str] = (), limit: int | None = None) -> list[Prompt]:

@@ -17,6 +17,7 @@ from localspec.cli import (
     convert_heads,
     doctor,
     drafts,
+    evaluate,
     generate,
     models,
     replay,
@@ -101,5 +102,18 @@ def _root(
     pass
 
 
-for _module in (chat, generate, bench, verify, replay, calibrate, doctor, models, drafts, convert_heads, train_heads):
+for _module in (
+    chat,
+    generate,
+    bench,
+    evaluate,
+    verify,
+    replay,
+    calibrate,
+    doctor,
+    models,
+    drafts,
+    convert_heads,
+    train_heads,
+):
     _module.register(app)

@@ -18,7 +18,6 @@ from localspec.entmtp.bank_file import BankKey, StoredBank, now
 from localspec.entmtp.fitting import Costs, best_policy, fit_policies
 from localspec.entmtp.growth import accuracies
 from localspec.entmtp.in_use import HeadsInUse
-from localspec.entmtp.journal import Journal
 from localspec.entmtp.live import LiveRun, expected_accepted, mean_accepted, tree_id
 from localspec.entmtp.measured import MeasuredTree
 from localspec.entmtp.pareto import bank_by_cost
@@ -34,6 +33,7 @@ from localspec.entmtp.stages import (
     time_drafts,
 )
 from localspec.errors import UsageError
+from localspec.journal import Journal
 from localspec.paths import cache_dir
 from localspec.replay.log import LoggedAnswer
 from localspec.session import Session
@@ -41,6 +41,8 @@ from localspec.static_tree import StaticTree
 
 #: called with the stage and the share of it that is done; returns False to stop
 Watch = Callable[[str, float], bool]
+#: the first line of the measurements that are written down
+JOURNAL = {"format": "localspec-calibration", "version": 1}
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Calibration:
         log = rank_answers(session, heads.reference, answers, ranks, self._tell("looking up ranks"))
         self._tell("growing trees")(0.0)
         plan = Plan.of(log, session.ctx.max_nodes)
-        with Journal(self.journal_path) as journal:
+        with Journal(self.journal_path, JOURNAL) as journal:
             drafts = self._time(plan.trees, answers[0], journal)
             trees = plan.shortlist(curve, drafts)
             again = self._to_measure(answers)

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from localspec.bench.prompts import Prompt
 from localspec.engine.params import SamplingParams
-from localspec.entmtp.journal import Journal
 from localspec.entmtp.live import ROUNDS, LiveRun, draft_times, run_tree, tree_id
 from localspec.entmtp.observe import hidden_rows, observe_answers
 from localspec.entmtp.ranks import RankedAnswer, RankLog
 from localspec.errors import UsageError
 from localspec.heads.reference import ReferenceHeads
+from localspec.journal import Journal
 from localspec.methods.heads import Evaluator
 from localspec.replay.log import AnswerLog, LoggedAnswer
 from localspec.replay.record import record

@@ -15,11 +15,11 @@ from localspec.engine.params import ContextParams, SamplingParams
 from localspec.entmtp import live, stages
 from localspec.entmtp.bank_file import StoredBank, save_bank
 from localspec.entmtp.in_use import HeadsInUse, calibrated_bank
-from localspec.entmtp.journal import Journal
 from localspec.entmtp.live import draft_times, expected_accepted, mean_accepted, tree_id
-from localspec.entmtp.offline import Calibration, Options
+from localspec.entmtp.offline import JOURNAL, Calibration, Options
 from localspec.entmtp.stages import Stopped
 from localspec.errors import UsageError
+from localspec.journal import Journal
 from localspec.materials import Materials
 from localspec.methods.head_methods import HeadKit, make_head_method
 from localspec.replay.record import record_answer
@@ -94,7 +94,7 @@ def test_live_runs_have_accepted_what_the_replay_says(
 ) -> None:
     answers = stages.record_answers(session, PROMPTS, home, max_tokens, quiet)
     log = stages.rank_answers(session, heads.reference, answers, home / "ranks.npz", quiet)
-    with Journal(home / "journal") as journal:
+    with Journal(home / "journal", JOURNAL) as journal:
         # in another order: what an answer is must not depend on the prompt before
         runs = stages.run_trees(session, heads.evaluator, TREES, answers[::-1], max_tokens, journal, quiet)
     assert len(runs) == len(TREES) * len(PROMPTS) and all(run.same for run in runs)
@@ -186,23 +186,6 @@ def test_tasks_share_what_was_recorded(session: Session, heads: HeadsInUse, home
         with pytest.raises(Stopped):
             Calibration(session, heads, "code", prompts, watch=note).run()
     assert seen.count(STAGES[0]) == len(PROMPTS)
-
-
-def test_the_journal_survives_a_broken_end(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    with Journal(path) as journal:
-        journal.append({"a": 1})
-        journal.append({"b": 2})
-    text = path.read_text()
-    path.write_text(text[:-4])
-    with Journal(path) as journal:
-        assert journal.entries == [{"a": 1}]
-        journal.append({"c": 3})
-    with Journal(path) as journal:
-        assert journal.entries == [{"a": 1}, {"c": 3}]
-    path.write_text('{"format": "another"}\n{"a": 1}\n')
-    with Journal(path) as journal:
-        assert not journal.entries
 
 
 def test_drafts_are_timed_tree_by_tree(heads: HeadsInUse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,20 @@ class StaticTree:
         return cls(tuple((0,) * d for d in range(1, depth + 1)))
 
     @classmethod
+    def by_ranks(cls, limits: Sequence[int], name: str = "") -> StaticTree:
+        """All paths of d nodes whose (rank + 1) multiply to `limits[d - 1]` at most, for every depth d.
+
+        A candidate of rank r is right about 1 / (r + 1) times as often as the first, so such trees are near those of
+        greedy growth, for any heads. Limits must not ascend.
+        """
+        paths: list[tuple[int, ...]] = []
+        level: list[tuple[tuple[int, ...], int]] = [((), 1)]
+        for limit in limits:
+            level = [((*path, r), product * (r + 1)) for path, product in level for r in range(limit // product)]
+            paths += [path for path, _ in level]
+        return cls.from_paths(paths, name)
+
+    @classmethod
     def union(cls, trees: Iterable[StaticTree]) -> StaticTree:
         """The smallest tree that contains all of `trees`."""
         return cls.from_paths({path for tree in trees for path in tree.paths}, "union")

@@ -69,6 +69,15 @@ def test_order_and_notation_do_not_matter_and_json_keeps_all(paths: set[tuple[in
     assert again == tree and again.name == "t"
 
 
+def test_trees_by_ranks_hold_the_paths_whose_products_are_small() -> None:
+    tree = StaticTree.by_ranks((4, 3, 2))
+    assert set(tree.paths) == {
+        (0,), (1,), (2,), (3,), (0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0),
+    }  # fmt: skip
+    assert tree.contiguous
+    assert StaticTree.by_ranks(()) == StaticTree()
+
+
 def test_a_tree_without_paths_is_plain_decoding() -> None:
     tree = StaticTree()
     assert (tree.n_nodes, tree.depth, tree.widths, tree.ranks) == (1, 0, (0,), (-1,))

@@ -113,6 +113,6 @@ def make_method(
     max_nodes = min(max_nodes, MAX_TREE_NODES)
     governor = Governor(curve, max_nodes)
     if name == UNION:
-        drafter = UnionDrafter(drafter, make_head_drafter(name, heads, max_nodes), governor if governed else None)
+        drafter = UnionDrafter(drafter, make_head_drafter(name, heads), governor if governed else None)
     scout = Scout(eog) if name in ("ptd", UNION) else None
     return Method(name, drafter, governor if governed else Fixed(max_nodes), StrictVerifier(), scout)

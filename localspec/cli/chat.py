@@ -240,6 +240,9 @@ class _Chat:
         rates = acceptance(answers)
         if rates:
             lines.append("accepted by depth: " + " ".join(f"{rate:.0%}" for rate in rates[:12]))
+        forgiven = sum(s.n_forgiven for s in answers)
+        if forgiven:
+            lines.append(f"lossy: {forgiven} of {tokens} tokens forgiven")
         last = answers[-1]
         lines.append(f"context {last.n_prompt + last.n_tokens} of {self.session.ctx.n_ctx} tokens")
         return "\n".join(lines)

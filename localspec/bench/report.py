@@ -145,9 +145,12 @@ def header_lines(header: dict[str, Any]) -> list[str]:
     machine = header["machine"]
     attention = "requested" if header["flash_attention_requested"] else "off"
     nodes = f", trees of {header['nodes']} nodes" if header.get("nodes") else ""
-    if header.get("accept", "strict") != "strict":
-        rule = f", theta {header['theta']:g}, window {header['window']}, {header['entropy']} entropy"
-        nodes += f", {header['accept']} acceptance{rule if header['accept'] == 'loose' else ''} (lossy)"
+    accept = header.get("accept", "strict")
+    if accept != "strict":
+        rule = ""
+        if accept == "loose":
+            rule = f", theta {header['theta']:g}, window {header['window']}, {header['entropy']} entropy"
+        nodes += f", {accept} acceptance{rule} (lossy)"
     if header.get("draft_sampling"):
         nodes += ", drafts by chance (lossless, but not the text of plain)"
     return [

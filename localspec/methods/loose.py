@@ -70,10 +70,11 @@ class LooseVerifier:
     def _take_best(self, ahead: _Ahead, path: list[int], tokens: list[int], stop: frozenset[int], limit: int) -> Walk:
         """The walk that begins with `path` and `tokens` and goes on, where `ahead` starts, along the best path."""
         room = limit - len(tokens)
-        best, most = _Way((), 0, (), False), (0, 0)
+        best, most = _Way((), 0, (), False), (0, 0, 0)
         for nodes in ahead.paths(room):
             way = self._judge(ahead, nodes, stop, room)
-            rank = way.n_emitted, -len(way.forgiven)
+            # the last: what ends the text may be a node of one path and the bonus token of another
+            rank = way.n_emitted, -len(way.forgiven), way.accepted
             if rank > most:
                 best, most = way, rank
         forgiven = tuple(len(tokens) + i for i in best.forgiven)

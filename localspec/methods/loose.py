@@ -39,7 +39,7 @@ class LooseVerifier:
         node: int | None = 0
         while node is not None:
             token = sampler.sample(rows, node)
-            if token not in stop and self._could_forgive(tree, rows, node, token):
+            if self._could_forgive(tree, rows, node, token):
                 ahead = _Ahead(tree, rows, sampler, node, token)
                 return self._take_best(ahead, path, tokens, stop, limit)
             sampler.accept(token)
@@ -143,8 +143,7 @@ class _Ahead:
     def _state(self, node: int) -> Sampler:
         if node not in self._states:
             parent, token = self.tree.topology.parents[node], self.tree.tokens[node]
-            drawn = self.token(parent)  # one draw a token, in order
-            before = self._state(parent)
+            before, drawn = self._state(parent), self._drawn[parent]  # a path draws at each node before it goes on
             # a walk can end at a node that has a rival or whose child does not match, so its state is kept
             passing = parent != self.start and token == drawn and len(self.tree.topology.children[parent]) == 1
             state = self._states.pop(parent) if passing else before.fork()

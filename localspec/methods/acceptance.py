@@ -30,6 +30,11 @@ class Acceptance:
     draft_sampling: bool = False
     loose: LooseRule = field(default_factory=LooseRule)
 
+    @property
+    def lossless(self) -> bool:
+        """Whether texts have the target's distribution."""
+        return self.accept == "strict"
+
     def to_dict(self) -> dict[str, Any]:
         """The rule and its parameters, for JSON."""
         return {"accept": self.accept, **(asdict(self.loose) if self.accept == "loose" else {})}

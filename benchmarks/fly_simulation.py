@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -36,12 +35,14 @@ from localspec.chat import ChatTemplate, chat_tokens
 from localspec.engine.base import TreeContext
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
+from localspec.entmtp.journal import Journal
 from localspec.methods.fly import ENTROPY_FORMS, TOP, LooseRule, judge, normalised_entropy, top3_entropy
+from localspec.verify import first_difference
 
 MOST = 25
 KS = (3, 5, 8, 15, 25)
 #: (where the numbers come from, cost of a draft step in steps of the target, c(n))
-ASSUMED = (
+ASSUMED = tuple(
     (f"{target} target, {draft} draft: GB of their Q4_K_M files, {curve}", ratio, points)
     for target, draft, ratio in (("7B", "0.5B", 0.49 / 4.68), ("70B", "8B", 4.9 / 42.5), ("70B", "1B", 0.81 / 42.5))
     for curve, points in (
@@ -90,9 +91,8 @@ class Reader:
     def read(self, text: Sequence[int]) -> None:
         """Make the chain `text` without its last token."""
         body = list(text[:-1])
-        same = next((i for i, (a, b) in enumerate(zip(self.chain, body, strict=False)) if a != b), None)
-        same = min(len(self.chain), len(body)) if same is None else same
-        same = self.ctx.trim(same)
+        same = first_difference(self.chain, body)
+        same = self.ctx.trim(len(body) if same is None else same)
         if body[same:]:
             self.ctx.prefill(body[same:])
         self.chain = body
@@ -115,22 +115,16 @@ class Reader:
 class Store:
     """The models' answers by text, in a file of JSON objects that is appended to."""
 
-    def __init__(self, path: Path, target: Reader, draft: Reader) -> None:
-        self.path, self.target, self.draft, self.readers = path, target, draft, (target, draft)
-        self.known: dict[str, dict[str, Any]] = {}
-        pair = [target.model.fingerprint, draft.model.fingerprint]
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        for line in lines:
-            entry = json.loads(line)
-            self.known[entry.get("key", "costs")] = entry
-            if entry["models"] != pair:
-                raise SystemExit(f"{path} holds answers of other models; choose another file")
-        self._pair = pair
+    def __init__(self, journal: Journal, target: Reader, draft: Reader) -> None:
+        self.target, self.draft, self.readers = target, draft, (target, draft)
+        self._journal, self._pair = journal, [target.model.fingerprint, draft.model.fingerprint]
+        self.known = {entry.get("key", "costs"): entry for entry in journal.entries}
+        if any(entry["models"] != self._pair for entry in journal.entries):
+            raise SystemExit("the store holds answers of other models; choose another file")
 
     def append(self, entry: dict[str, Any]) -> dict[str, Any]:
         entry = {**entry, "models": self._pair}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        self._journal.append(entry)
         self.known[entry.get("key", "costs")] = entry
         return entry
 
@@ -144,14 +138,11 @@ class Store:
         target.read(text)
         rows = target.ctx.decode([text[-1], *draft], list(range(-1, len(draft))))
         n = range(len(draft) + 1)
-        entry = {
-            "key": key,
-            "draft": draft,
-            "p": p,
+        entry = {"key": key, "draft": draft, "p": p,
             "target": [rows.argmax(i) for i in n],
             "top3": [round(top3_entropy(rows.top_k(i, TOP)[1], rows.logsumexp(i)), 5) for i in n],
             "normalised": [round(normalised_entropy(rows.entropy(i), target.model.n_vocab), 5) for i in n],
-        }
+        }  # fmt: skip
         target.ctx.drop()
         return self.append(entry)
 
@@ -183,14 +174,11 @@ def curve_of(text: str) -> CostCurve:
 
 def measured(store: Store, again: bool) -> Costs | None:
     """The costs of this machine: from the store, or measured `again`."""
-    if again:
+    if again:  # before anything was read, as it empties the contexts
         made = [measure(reader.ctx, sizes=(1, 2, 4, 6, 9, 16, 26), budget_seconds=12.0) for reader in store.readers]
-        for reader in store.readers:
-            reader.chain = []
         target, draft = (one.curve for one in made if one is not None)
         store.append({"curve": target.to_dict(), "draft": draft.cost(1)})
-    known = store.known.get("costs")
-    if known is None:
+    if (known := store.known.get("costs")) is None:
         return None
     curve = CostCurve.from_dict(known["curve"])
     return Costs("this machine, as measured", known["draft"] / curve.cost(1), curve)
@@ -202,20 +190,20 @@ def report(runs: dict[int, tuple[Run, Run]], all_costs: Sequence[Costs]) -> None
     for k, (strict, loose) in runs.items():
         a, b, forgiven = strict.tokens_per_step, loose.tokens_per_step, 100 * loose.n_forgiven / loose.n_tokens
         print(f"simulation: {k:2} | {a:5.2f} {b:5.2f} | {b / a:.2f} | {forgiven:.1f}")
+    print("\nsimulation: costs | x plain, strict and loose, at each K")
     for costs in all_costs:
-        curve = ", ".join(f"c({k + 1}) {costs.curve.ratio(k + 1):.2f}" for k in runs)
-        print(f"\nsimulation with costs of {costs.what}: draft step {costs.draft:.3f}, {curve}")
         speeds = {k: (strict.speed(costs), loose.speed(costs)) for k, (strict, loose) in runs.items()}
-        for k, (strict, loose) in speeds.items():
-            print(f"simulation: {k:2} | x plain: strict {strict:.2f}, loose {loose:.2f}")
-        best = [max(speeds, key=lambda k, i=i: speeds[k][i]) for i in (0, 1)]
-        print(f"simulation: best K: strict {best[0]}, loose {best[1]}")
+        best = " and ".join(str(max(speeds, key=lambda k, i=i: speeds[k][i])) for i in (0, 1))
+        curve = ", ".join(f"c({k + 1}) {costs.curve.ratio(k + 1):.2f}" for k in runs)
+        print(f"simulation: {costs.what}; a draft step costs {costs.draft:.3f}, {curve}")
+        ratios = ", ".join(f"K {k}: {strict:.2f} {loose:.2f}" for k, (strict, loose) in speeds.items())
+        print(f"simulation:   {ratios}; best K {best}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("target", "draft"):
-        parser.add_argument(name)
+    parser.add_argument("target")
+    parser.add_argument("draft")
     parser.add_argument("store", type=Path)
     parser.add_argument("--prompts", type=Path)
     parser.add_argument("--task", action="append", default=[])
@@ -225,7 +213,7 @@ def main() -> None:
     parser.add_argument("--theta", type=float, default=0.3)
     parser.add_argument("--window", type=int, default=6)
     parser.add_argument("--entropy", choices=ENTROPY_FORMS, default="top3")
-    parser.add_argument("--least-p", type=float, default=0.0, help="end a draft where the product of its p falls below")
+    parser.add_argument("--least-p", type=float, default=0.0, help="end a draft where the product of its p is less")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--assume", nargs=3, action="append", metavar=("SOURCE", "DRAFT_COST", "CURVE"))
@@ -235,10 +223,11 @@ def main() -> None:
     rule = LooseRule(args.theta, args.window, args.entropy)
     prompts = select(read_prompts(args.prompts) if args.prompts else own_prompts(), args.task, args.limit)
     params = ContextParams(n_ctx=4096, n_threads=args.threads)
-    with Model.load(hub.find_model(args.target)) as target, Model.load(hub.find_model(args.draft)) as draft:
+    files = hub.find_model(args.target), hub.find_model(args.draft)
+    with Model.load(files[0]) as target, Model.load(files[1]) as draft, Journal(args.store) as journal:
         if any(target.piece(i) != draft.piece(i) for i in range(min(target.n_vocab, draft.n_vocab))):
             raise SystemExit("the models have different vocabularies")
-        store = Store(args.store, *(Reader(model, model.new_context(params)) for model in (target, draft)))
+        store = Store(journal, *(Reader(model, model.new_context(params)) for model in (target, draft)))
         costs = [made] if (made := measured(store, args.measure)) else []
         costs += [Costs(what, float(cost), curve_of(curve)) for what, cost, curve in args.assume or ASSUMED]
         bos, eos = (target.special_text(token) for token in (target.bos, target.eos))

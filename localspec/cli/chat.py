@@ -76,6 +76,8 @@ def chat(
     with open_session(engine, how.method, pool=pool, bank=how.bank) as session:
         if sys.stdin.isatty():
             note(f"{session.name} · {session.ctx.mode} · context {session.ctx.n_ctx} · /help lists the commands")
+        if not acceptance.lossless:
+            note(f"{acceptance} is lossy: answers do not have the model's distribution")
         _Chat(session, params, limits, how.method, system, acceptance).loop()
 
 

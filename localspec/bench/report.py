@@ -170,8 +170,10 @@ def print_report(console: Console, result: BenchResult) -> None:
     rows = summarise(result.runs)
     console.print()
     _print_whole(console, _table(rows, result))
-    if not all(row.lossless for row in rows):
-        say("* lossy: these texts do not have the model's distribution")
+    lossy = [run.stats for run in result.runs if not run.lossless]
+    if lossy:
+        forgiven, tokens = sum(stats.n_forgiven for stats in lossy), sum(stats.n_tokens for stats in lossy)
+        say(f"* lossy: these texts do not have the model's distribution; {forgiven} of {tokens} tokens were forgiven")
     for row in rows:
         if row.acceptance and row.task in (ALL, rows[-1].task):
             rates = " ".join(f"{rate:.0%}" for rate in row.acceptance[:16])

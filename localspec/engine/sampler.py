@@ -59,7 +59,7 @@ class ChainSampler:
         self._tail = self._build_tail()
         # The tail without its draw, for `law`.
         self._shape = NativeSampler.chain(self._filters() if params.temperature > 0.0 else [])
-        self._rng = np.random.default_rng(self.seed)
+        self._rng: np.random.Generator | None = None  # made when it is asked for, as few ask
         self._candidates = np.zeros(model.n_vocab, dtype=CANDIDATE)
         self._array = L.llama_token_data_array()
         self._array.data = self._candidates.ctypes.data_as(L.llama_token_data_p)
@@ -110,7 +110,7 @@ class ChainSampler:
         """Begin a text after `prompt`: the seed starts over, the penalties see the prompt, the grammar does not."""
         L.llama_sampler_reset(self._head.pointer)
         L.llama_sampler_reset(self._tail.pointer)
-        self._rng = np.random.default_rng(self.seed)
+        self._rng = None
         self._checked = None
         if self._grammar is not None:
             L.llama_sampler_reset(self._grammar.pointer)
@@ -206,6 +206,8 @@ class ChainSampler:
 
     def uniform(self) -> float:
         """A random number from [0, 1): the seed's, but of another stream than the draws of `sample`."""
+        if self._rng is None:
+            self._rng = np.random.default_rng(self.seed)
         return float(self._rng.random())
 
     def _shaped(self, rows: Rows, i: int, constrained: bool) -> Law:

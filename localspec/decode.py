@@ -157,7 +157,8 @@ class Generator:
                 self._recover()
             raise
         text = job.stream.flush()
-        yield DoneEvent(job.reason, text, job.stats, job.stream.stopped, job.method.verifier.lossless)
+        verifier = job.method.verifier
+        yield DoneEvent(job.reason, text, job.stats, job.stream.stopped, verifier.lossless, verifier.name)
 
     def _read_prompt(self, job: _Job) -> None:
         """Make the chain the prompt without its last token, reusing what is there."""
@@ -214,7 +215,7 @@ class Generator:
         native = ctx.native_seconds + job.sampler.native_seconds - native
         forgiven = tuple(i for i in walk.forgiven if i < n)
         total = perf_counter() - t0
-        job.stats.n_forgiven += len(forgiven)
+        job.stats.forgiven += [job.stats.n_tokens - n + i for i in forgiven]
         job.stats.seconds += total
         job.stats.native_seconds += native
         job.stats.propose_seconds += proposing

@@ -68,7 +68,6 @@ class Stats:
     n_steps: int = 0
     n_drafted: int = 0
     n_accepted: int = 0
-    n_forgiven: int = 0
     prompt_seconds: float = 0.0
     seconds: float = 0.0
     native_seconds: float = 0.0
@@ -76,6 +75,12 @@ class Stats:
     #: by depth: steps whose walk stood at a node with children, and those of them where a child was taken
     steps_reaching: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
+    #: positions in the answer, from 0, of drafted tokens that were accepted against the target
+    forgiven: list[int] = field(default_factory=list)
+
+    @property
+    def n_forgiven(self) -> int:
+        return len(self.forgiven)
 
     @property
     def tokens_per_second(self) -> float:
@@ -90,7 +95,8 @@ class Stats:
 class DoneEvent:
     """The end: why, the text still held back, and the totals. `stop` is the stop string that matched, if one did.
 
-    `lossless` tells whether the text has the target's distribution, as far as the verifier decides that.
+    `lossless` tells whether the text has the target's distribution, as far as the verifier decides that, whose name is
+    `accept`.
     """
 
     reason: FinishReason
@@ -98,6 +104,7 @@ class DoneEvent:
     stats: Stats
     stop: str | None = None
     lossless: bool = True
+    accept: str = "strict"
 
 
 Event = PromptEvent | StepEvent | NoteEvent | DoneEvent

@@ -104,6 +104,15 @@ class Topology:
         return tuple(map(tuple, children))
 
     @cached_property
+    def heights(self) -> tuple[int, ...]:
+        """How many levels there are below each node; 0 for a leaf."""
+        heights = [0] * self.n_nodes
+        for node in range(self.n_nodes - 1, 0, -1):
+            parent = self.parents[node]
+            heights[parent] = max(heights[parent], heights[node] + 1)
+        return tuple(heights)
+
+    @cached_property
     def leaves(self) -> tuple[int, ...]:
         """Nodes without children."""
         return tuple(node for node, children in enumerate(self.children) if not children)

@@ -3,6 +3,8 @@
 On a CPU both should be the same to the byte. Where kernels change with the batch size (GPUs), the texts may part where
 the two best tokens are nearly equal; so at the first difference the logits there are evaluated once more, on their
 own, and the gap between the two best is reported.
+
+A lossy rule of acceptance may part from plain text only where it forgave something, so that is what is checked of it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from localspec.decode import Limits
 from localspec.engine.base import FloatArray
 from localspec.engine.params import SamplingParams
 from localspec.events import StepEvent
+from localspec.methods.acceptance import Acceptance
 from localspec.session import Session
 
 #: called with prompts done and prompts in all
@@ -44,7 +47,10 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One prompt: how many tokens plain made, steps that the speculated run took, and the first difference if any."""
+    """One prompt: how many tokens plain made, steps that the speculated run took, and the first difference if any.
+
+    `forgiven` are the positions in the speculated text of drafts that were accepted against the model.
+    """
 
     prompt_id: str
     task: str
@@ -52,12 +58,19 @@ class Verdict:
     n_steps: int
     n_drafted: int
     divergence: Divergence | None
+    forgiven: tuple[int, ...] = ()
+
+    @property
+    def by_forgiving(self) -> bool:
+        """Whether the first difference is the first draft that was forgiven: that is what a lossy rule does."""
+        return self.divergence is not None and self.forgiven[:1] == (self.divergence.index,)
 
     def passes(self, eps: float, greedy: bool) -> bool:
-        """Whether the texts are identical, or differ first at a near tie: each took one of the two best tokens, and
-        these are less than `eps` logits apart. A seeded draw has no such excuse."""
+        """Whether the texts are identical, or differ first at a forgiven draft or a near tie: each took one of the two
+        best tokens, and these are less than `eps` logits apart. A seeded draw has no such excuse."""
         difference = self.divergence
-        return difference is None or (greedy and difference.between_best and difference.gap < eps)
+        near_tie = difference is not None and greedy and difference.between_best and difference.gap < eps
+        return difference is None or self.by_forgiving or near_tie
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -72,24 +85,26 @@ def verify(
     sampling: SamplingParams,
     max_tokens: int,
     governed: bool = False,
+    acceptance: Acceptance | None = None,
     progress: Progress | None = None,
 ) -> list[Verdict]:
     """Run each prompt plain and with `method` (with the same seed) and compare the tokens.
 
     Without `governed` every draft is verified, so that there is something to compare even where it does not pay.
+    `acceptance` holds for the speculated runs.
     """
     limits = Limits(max_tokens=max_tokens, stops=session.template.stops)
     verdicts: list[Verdict] = []
     for prompt in prompts:
         tokens = session.chat_prompt([{"role": "user", "content": prompt.text}])
-        plain, _, _ = _run(session, tokens, sampling, limits, "plain", governed)
-        speculated, steps, drafted = _run(session, tokens, sampling, limits, method, governed)
+        plain, *_ = _run(session, tokens, sampling, limits, "plain", governed)
+        speculated, steps, drafted, forgiven = _run(session, tokens, sampling, limits, method, governed, acceptance)
         difference = first_difference(plain, speculated)
         divergence = None
         if difference is not None:
             logits = session.next_logits([*tokens, *plain[:difference]])
             divergence = judge(difference, plain, speculated, logits, session.model.piece, session.model.eog)
-        verdicts.append(Verdict(prompt.id, prompt.task, len(plain), steps, drafted, divergence))
+        verdicts.append(Verdict(prompt.id, prompt.task, len(plain), steps, drafted, divergence, tuple(forgiven)))
         if progress is not None:
             progress(len(verdicts), len(prompts))
     return verdicts
@@ -132,14 +147,22 @@ def _is(token: int | None, wanted: int, eog: Set[int]) -> bool:
 
 
 def _run(
-    session: Session, prompt: Sequence[int], sampling: SamplingParams, limits: Limits, method: str, governed: bool
-) -> tuple[list[int], int, int]:
-    """Tokens, steps, and drafted tokens of one generation."""
+    session: Session,
+    prompt: Sequence[int],
+    sampling: SamplingParams,
+    limits: Limits,
+    method: str,
+    governed: bool,
+    acceptance: Acceptance | None = None,
+) -> tuple[list[int], int, int, list[int]]:
+    """Tokens, steps, drafted tokens and positions of forgiven ones of one generation."""
     tokens: list[int] = []
+    forgiven: list[int] = []
     steps = drafted = 0
-    for event in session.generate(prompt, sampling, limits, method, governed=governed):
+    for event in session.generate(prompt, sampling, limits, method, governed=governed, acceptance=acceptance):
         if isinstance(event, StepEvent):
+            forgiven += [len(tokens) + i for i in event.forgiven]
             tokens += event.tokens
             steps += 1
             drafted += event.topology.n_nodes - 1
-    return tokens, steps, drafted
+    return tokens, steps, drafted, forgiven

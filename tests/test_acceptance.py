@@ -14,7 +14,9 @@ from localspec.heads.reference import HeadDraft
 from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
 from localspec.methods.fixed import Fixed
+from localspec.methods.fly import LooseRule
 from localspec.methods.heads import HeadsDrafter
+from localspec.methods.loose import LooseVerifier
 from localspec.methods.registry import make_method
 from localspec.methods.sequoia import SequoiaVerifier
 from localspec.methods.strict import StrictVerifier
@@ -57,12 +59,29 @@ def test_typical_acceptance_goes_with_any_method_and_is_lossy() -> None:
         assert made.drafter is method.drafter and method.verifier.lossless
 
 
+def test_loose_acceptance_goes_with_any_method_and_any_sampler_and_is_lossy() -> None:
+    rule = LooseRule(0.5, 4)
+    for sampling in (WARM, SamplingParams(repeat_penalty=1.1), SamplingParams(json_schema={})):
+        for method in (lookup(), heads_method(Heads())):
+            made = Acceptance("loose", loose=rule).apply(method, sampling, 1)
+            assert isinstance(made.verifier, LooseVerifier) and not made.verifier.lossless
+            assert made.verifier.rule == rule and made.drafter is method.drafter
+
+
+def test_only_loose_acceptance_tells_parameters() -> None:
+    assert Acceptance("typical").to_dict() == {"accept": "typical"}
+    told = {"accept": "loose", "theta": 0.3, "window": 6, "entropy": "top3"}
+    assert Acceptance("loose").to_dict() == told
+
+
 def test_heads_that_can_draw_get_the_verifier_that_knows_the_draws() -> None:
     made = Acceptance(draft_sampling=True).apply(heads_method(DrawingHeads()), WARM, 1)
     assert isinstance(made.verifier, SequoiaVerifier) and made.verifier.lossless
 
 
-@pytest.mark.parametrize("acceptance", [Acceptance("typical"), Acceptance(draft_sampling=True)], ids=str)
+@pytest.mark.parametrize(
+    "acceptance", [Acceptance("typical"), Acceptance("loose"), Acceptance(draft_sampling=True)], ids=str
+)
 def test_plain_decoding_has_nothing_to_accept(acceptance: Acceptance) -> None:
     plain = make_method("plain", curve=None, max_nodes=8)
     assert acceptance.apply(plain, WARM, 1) is plain
@@ -74,6 +93,7 @@ def test_plain_decoding_has_nothing_to_accept(acceptance: Acceptance) -> None:
         (Acceptance(draft_sampling=True), SamplingParams(temperature=0.69), "temperature=0.7 or more, not 0.69"),
         (Acceptance(draft_sampling=True), SamplingParams(temperature=0.0), "temperature=0.7 or more, not 0"),
         (Acceptance("typical", True), WARM, "exclude"),
+        (Acceptance("loose", True), WARM, "exclude"),
         (Acceptance("typical"), SamplingParams(repeat_penalty=1.1), "no penalty"),
         (Acceptance("typical"), SamplingParams(grammar='root ::= "a"'), "grammar"),
         (Acceptance("typical"), SamplingParams(json_schema={}), "JSON schema"),

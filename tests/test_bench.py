@@ -25,8 +25,10 @@ from localspec.decode import Limits
 from localspec.engine.params import SamplingParams
 from localspec.errors import UsageError
 from localspec.events import DoneEvent, Event, NoteEvent, Stats, StepEvent, StepTimings
+from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
 from localspec.methods.fixed import Fixed
+from localspec.methods.fly import LooseRule
 from localspec.methods.governor import OFF_NOTE
 from localspec.methods.plain import PlainDrafter
 from localspec.methods.strict import StrictVerifier
@@ -173,6 +175,17 @@ def test_the_table_tells_every_figure_within_80_columns() -> None:
     assert "1.00-1.00" in table[-1] and "6/6" in table[-1]
     assert "…" not in out.getvalue()
     assert "toy.gguf" in out.getvalue()
+
+
+def test_loose_acceptance_is_told_with_its_parameters_and_what_it_forgave() -> None:
+    runs = [a_run("code-1", method, 10) for method in ("plain", "lookup")]
+    forgiving = replace(runs[1].stats, forgiven=[2, 9])
+    runs[1] = replace(runs[1], lossless=False, stats=forgiving)
+    header = {**HEADER, **Acceptance("loose", loose=LooseRule(0.5, 4)).to_dict()}
+    out = io.StringIO()
+    report.print_report(Console(file=out, width=200), BenchResult(header, runs))
+    assert "loose acceptance, theta 0.5, window 4, top3 entropy (lossy)" in out.getvalue()
+    assert f"2 of {forgiving.n_tokens} tokens were forgiven" in out.getvalue()
 
 
 def test_a_lossy_method_is_labelled_everywhere() -> None:

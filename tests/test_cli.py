@@ -22,7 +22,7 @@ import localspec as package
 from localspec.cli import app
 from localspec.cli.answer import Answer
 from localspec.cli.chat import command_of
-from localspec.cli.console import Interrupts
+from localspec.cli.console import Interrupts, status_line
 from localspec.cli.options import SamplingOptions
 from localspec.errors import EngineError, UsageError
 from localspec.events import DoneEvent, Stats
@@ -109,7 +109,15 @@ def test_the_version_is_the_packages() -> None:
         (["generate", "--draft-sampling", "--temp", "0.5", "x"], 2, "--draft-sampling needs --temp 0.7 or more"),
         (["bench", "--draft-sampling"], 2, "--draft-sampling needs --temp 0.7 or more, not 0"),
         (["chat", "--draft-sampling", "--method", "plain"], 2, "--method plain drafts nothing"),
-        (["generate", "--accept", "loose", "x"], 2, "no --accept 'loose'"),
+        (["generate", "--accept", "lose", "x"], 2, "no --accept 'lose'"),
+        (["generate", "--theta", "0.5", "x"], 2, "--theta 0.5 goes with --accept loose, not with --accept strict"),
+        (["chat", "--window", "3", "--accept", "typical"], 2, "--window 3 goes with --accept loose"),
+        (["bench", "--entropy", "top3"], 2, "--entropy top3 goes with --accept loose"),
+        (["generate", "--accept", "loose", "--theta", "-1", "x"], 2, "--theta -1"),
+        (["generate", "--accept", "loose", "--theta", "nan", "x"], 2, "--theta nan"),
+        (["generate", "--accept", "loose", "--window", "0", "x"], 2, "--window 0"),
+        (["generate", "--accept", "loose", "--entropy", "top5", "x"], 2, "no --entropy 'top5'"),
+        (["generate", "--accept", "loose", "--draft-sampling", "x"], 2, "exclude each other"),
         (["generate", "--accept", "typical", "--draft-sampling", "x"], 2, "exclude each other"),
         (["generate", "--accept", "typical", "--repeat-penalty", "1.2", "x"], 2, "no penalty"),
         (["generate", "-m", "", "x"], 2, "name of the model is empty"),
@@ -342,6 +350,29 @@ def test_a_lossy_answer_says_so(model: list[str]) -> None:
     args = ("generate", *model, "--accept", "typical", "--method", "lookup", "-n", "8", "Say hello.")
     assert json.loads(localspec(*args, "--json").stdout)["speculation"]["lossless"] is False
     assert "lookup, lossy" in localspec(*args).stderr
+
+
+@pytest.mark.model
+def test_loose_acceptance_tells_what_was_loosened(model: list[str]) -> None:
+    words = " ".join(f"a{i} b{i}" for i in range(30))
+    args = ("generate", *model, "--accept", "loose", "--theta", "0", "--window", "2", "--method", "lookup", "--raw")
+    args = (*args, "--temp", "1.5", "--seed", "1", "-n", "48", f"{words} {words}")
+    answer = json.loads(localspec(*args, "--json").stdout)
+    told = answer["speculation"]
+    assert (told["accept"], told["theta"], told["window"], told["entropy"]) == ("loose", 0.0, 2, "top3")
+    assert not told["lossless"]
+    assert told["forgiven"] == len(told["forgiven_at"]) == len(told["forgiven_ids"])
+    assert told["forgiven_at"] == sorted(at for at in set(told["forgiven_at"]) if 0 <= at < 48)
+    line = f"loose: {told['forgiven']} of {answer['usage']['completion_tokens']} tokens forgiven"
+    assert line in localspec(*args).stderr
+
+
+def test_the_line_below_a_lossy_answer_counts_what_was_forgiven() -> None:
+    stats = Stats(n_tokens=120, n_steps=30, n_drafted=400, forgiven=[3, 17, 90])
+    assert "ptd, lossy · loose: 3 of 120 tokens forgiven" in status_line(
+        DoneEvent("stop", "", stats, lossless=False, accept="loose"), "ptd"
+    )
+    assert "forgiven" not in status_line(DoneEvent("stop", "", Stats(n_tokens=120)), "ptd")
 
 
 @pytest.mark.model

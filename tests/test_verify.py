@@ -57,8 +57,8 @@ class FakeSession:
         piece = staticmethod(piece)
         eog = EOG
 
-    def __init__(self, wrong: Sequence[int]) -> None:
-        self.wrong = wrong
+    def __init__(self, wrong: Sequence[int], forgiven: tuple[int, ...]) -> None:
+        self.wrong, self.forgiven = wrong, forgiven
         self.asked: list[list[int]] = []
 
     def chat_prompt(self, messages: object) -> list[int]:
@@ -69,16 +69,17 @@ class FakeSession:
         return LOGITS
 
     def generate(
-        self, prompt: list[int], sampling: SamplingParams, limits: Limits, method: str, *, governed: bool
+        self, prompt: list[int], sampling: SamplingParams, limits: Limits, method: str, **_: Any
     ) -> Iterator[Event]:
         tokens = tuple((5, 1, 7) if method == "plain" else self.wrong)
         timings = StepTimings(0, 0, 0, 0, 0, 0)
-        yield StepEvent(tokens, "", method, Topology.chain(4), (0, 0, 0, 0), (), timings)
+        forgiven = () if method == "plain" else self.forgiven
+        yield StepEvent(tokens, "", method, Topology.chain(4), (0, 0, 0, 0), (), timings, forgiven=forgiven)
         yield DoneEvent("length", "", Stats())
 
 
-def run(wrong: Sequence[int]) -> tuple[FakeSession, Any]:
-    session: Any = FakeSession(wrong)
+def run(wrong: Sequence[int], forgiven: tuple[int, ...] = ()) -> tuple[FakeSession, Any]:
+    session: Any = FakeSession(wrong, forgiven)
     sampling = SamplingParams(temperature=0)
     [verdict] = verify(session, [Prompt("p", "t", "x")], "lookup", sampling=sampling, max_tokens=3)
     return session, verdict
@@ -119,6 +120,17 @@ def test_a_seeded_text_has_no_excuse() -> None:
     assert not verdict.passes(0.05, greedy=False)
 
 
+@pytest.mark.parametrize(
+    ("forgiven", "passes"), [((1,), True), ((1, 2), True), ((), False), ((0,), False), ((2,), False)]
+)
+def test_a_lossy_text_may_part_at_its_first_forgiven_draft_and_nowhere_else(
+    forgiven: tuple[int, ...], passes: bool
+) -> None:
+    _, verdict = run((5, 4, 7), forgiven)
+    assert verdict.forgiven == forgiven
+    assert verdict.passes(0.0, greedy=False) is passes
+
+
 @pytest.mark.model
 @pytest.mark.parametrize("sampling", [["--temp", "0"], ["--temp", "0.8", "--seed", "3"]])
 def test_lookup_is_verified_against_plain(tmp_path: Path, sampling: list[str]) -> None:
@@ -136,3 +148,22 @@ def test_lookup_is_verified_against_plain(tmp_path: Path, sampling: list[str]) -
     if data["header"]["mode"] == "patched":
         assert data["passed"]
     assert done.returncode == (0 if data["passed"] else 1)
+
+
+@pytest.mark.model
+def test_loose_texts_part_from_plain_where_a_draft_was_forgiven(tmp_path: Path) -> None:
+    with calibrated_home(tmp_path / "home") as model:
+        done = localspec(
+            "verify", "-m", str(model), "-t", "1", "-c", "1024", "--task", "edit", "--limit", "2", "--method", "lookup",
+            "-n", "48", "--eps", "0.001", "--accept", "loose", "--theta", "0", "--window", "2", "--json",
+        )  # fmt: skip
+    data = json.loads(done.stdout)
+    assert data["accept"] == "loose" and data["lossless"] is False
+    assert any(prompt["forgiven"] for prompt in data["prompts"])
+    if data["header"]["mode"] == "patched":
+        assert data["passed"] and done.returncode == 0
+
+
+def test_verifying_what_keeps_the_distribution_alone_is_refused() -> None:
+    done = localspec("verify", "--draft-sampling", "--temp", "0.8", "--method", "heads")
+    assert done.returncode == 2 and "nothing to compare" in done.stderr

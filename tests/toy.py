@@ -6,6 +6,7 @@ what is generated. The last two tokens decide most of it, so greedy text soon re
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
@@ -240,10 +241,15 @@ class ToyVocab:
 
 
 class ToySampler:
-    """Greedy at temperature 0, else seeded softmax; a penalty on recent tokens makes the history matter."""
+    """Greedy at temperature 0, else seeded softmax; a penalty on recent tokens makes the history matter.
 
-    def __init__(self, temperature: float = 0.0, seed: int = 0, penalty: float = 0.0) -> None:
-        self._temperature, self._penalty = temperature, penalty
+    `banned` tokens are never emitted.
+    """
+
+    def __init__(
+        self, temperature: float = 0.0, seed: int = 0, penalty: float = 0.0, banned: Iterable[int] = ()
+    ) -> None:
+        self._temperature, self._penalty, self._banned = temperature, penalty, list(banned)
         self._rng = np.random.default_rng(seed)
         self.history: list[int] = []
         self.native_seconds = 0.0
@@ -254,6 +260,7 @@ class ToySampler:
         logits = rows.logits(i).astype(np.float64)
         for token in self.history[-4:]:
             logits[token] -= self._penalty
+        logits[self._banned] = -np.inf
         if self._temperature == 0:
             return int(logits.argmax())
         p = np.exp((logits - logits.max()) / self._temperature)
@@ -261,6 +268,15 @@ class ToySampler:
 
     def accept(self, token: int) -> None:
         self.history.append(token)
+
+    def allows(self, rows: ToyRows, i: int, token: int) -> bool:
+        return token not in self._banned
+
+    def fork(self) -> ToySampler:
+        return copy.deepcopy(self)
+
+    def adopt(self, fork: ToySampler) -> None:
+        self.__dict__ = fork.__dict__
 
 
 class Scripted:

@@ -146,8 +146,12 @@ def header_lines(header: dict[str, Any]) -> list[str]:
     machine = header["machine"]
     attention = "requested" if header["flash_attention_requested"] else "off"
     nodes = f", trees of {header['nodes']} nodes" if header.get("nodes") else ""
-    if header.get("accept") == "typical":
-        nodes += ", typical acceptance (lossy)"
+    accept = header.get("accept", "strict")
+    if accept != "strict":
+        rule = ""
+        if accept == "loose":
+            rule = f", theta {header['theta']:g}, window {header['window']}, {header['entropy']} entropy"
+        nodes += f", {accept} acceptance{rule} (lossy)"
     if header.get("draft_sampling"):
         nodes += ", drafts by chance (lossless, but not the text of plain)"
     return [
@@ -167,8 +171,10 @@ def print_report(console: Console, result: BenchResult) -> None:
     rows = summarise(result.runs)
     console.print()
     _print_whole(console, _table(rows, result))
-    if not all(row.lossless for row in rows):
-        say("* lossy: these texts do not have the model's distribution")
+    lossy = [run.stats for run in result.runs if not run.lossless]
+    if lossy:
+        forgiven, tokens = sum(stats.n_forgiven for stats in lossy), sum(stats.n_tokens for stats in lossy)
+        say(f"* lossy: these texts do not have the model's distribution; {forgiven} of {tokens} tokens were forgiven")
     for row in rows:
         if row.acceptance and row.task in (ALL, rows[-1].task):
             rates = " ".join(f"{rate:.0%}" for rate in row.acceptance[:16])

@@ -158,7 +158,7 @@ def bench(
         "nodes": nodes,
         "prompts": len(prompts),
         "temperature": sampling.temperature,
-        "accept": acceptance.accept,
+        **acceptance.to_dict(),
         "draft_sampling": acceptance.draft_sampling,
         "seed": sampling.seed,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 from typer import Option
 
@@ -13,6 +13,7 @@ from localspec.errors import UsageError
 if TYPE_CHECKING:
     from localspec.engine.params import SamplingParams
     from localspec.methods.acceptance import Acceptance
+    from localspec.methods.fly import LooseRule
 
 
 @dataclass
@@ -28,22 +29,55 @@ class AcceptOptions:
     ] = False  # fmt: skip
     accept: Annotated[
         str,
-        Option("--accept", metavar="RULE", help="strict; or typical, the rule that Medusa and EntMTP were published "
-               "with, which is lossy: the text does not have the model's distribution.", rich_help_panel=SAMPLING),
+        Option("--accept", metavar="RULE", help="strict; or one of two lossy rules, whose texts do not have the "
+               "model's distribution. loose (FLy) forgives a draft where the model is unsure and agrees with what "
+               "follows; it was made for a draft model, as only drafts of more than --window tokens can be forgiven "
+               "anything. typical is the rule that Medusa and EntMTP were published with.", rich_help_panel=SAMPLING),
     ] = "strict"  # fmt: skip
+    theta: Annotated[
+        float | None,
+        Option("--theta", metavar="H", help="With --accept loose: forgive where the model's entropy is at least this; "
+               "0.3 by default.", show_default=False, rich_help_panel=SAMPLING),
+    ] = None  # fmt: skip
+    window: Annotated[
+        int | None,
+        Option("--window", metavar="N", help="With --accept loose: how many tokens of agreement it takes, the forgiven "
+               "one counted; 6 by default.", show_default=False, rich_help_panel=SAMPLING),
+    ] = None  # fmt: skip
+    entropy: Annotated[
+        str | None,
+        Option("--entropy", metavar="FORM", help="With --accept loose: top3, that of the three likeliest tokens in "
+               "nats, as FLy's code has it (the default); or normalised, a share of the largest possible, as in the "
+               "paper, which forgives next to nothing at 0.3.", show_default=False, rich_help_panel=SAMPLING),
+    ] = None  # fmt: skip
 
     def acceptance(self, sampling: SamplingParams, method: str | None = None) -> Acceptance:
         """What was asked for. Raises `UsageError` for what does not go with `sampling`, or with the method so called.
 
         Whether a method has heads is known once a model is loaded.
         """
-        from localspec.methods.acceptance import Acceptance
+        from localspec.methods.acceptance import Accept, Acceptance
 
-        if self.accept not in ("strict", "typical"):
-            raise UsageError(f"there is no --accept {self.accept!r}", "strict or typical")
-        made = Acceptance("typical" if self.accept == "typical" else "strict", self.draft_sampling)
+        accept = next((rule for rule in get_args(Accept) if rule == self.accept), None)
+        if accept is None:
+            raise UsageError(f"there is no --accept {self.accept!r}", "strict, loose or typical")
+        made = Acceptance(accept, self.draft_sampling, self._loose())
         with named_as_options():
             made.check(sampling)
         if self.draft_sampling and method == "plain":
             raise UsageError("--method plain drafts nothing, so there is nothing to sample", "leave out one of the two")
         return made
+
+    def _loose(self) -> LooseRule:
+        """The parameters of loose acceptance. Raises `UsageError` where they are given and nothing is loose."""
+        from localspec.methods.fly import LooseRule
+
+        given = {"theta": self.theta, "window": self.window, "entropy": self.entropy}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given and self.accept != "loose":
+            name, value = next(iter(given.items()))
+            raise UsageError(
+                f"--{name} {value} goes with --accept loose, not with --accept {self.accept}",
+                "add --accept loose, which is lossy, or leave it out",
+            )
+        return LooseRule(**given)  # type: ignore[arg-type]

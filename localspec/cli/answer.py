@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from localspec.events import DoneEvent, Event
+    from localspec.methods.acceptance import Acceptance
     from localspec.session import Session
 
 
@@ -58,6 +59,8 @@ class Answer:
     method: str
     text: str = ""
     notes: list[str] = field(default_factory=list)
+    #: ids of the tokens at the positions `done.stats.forgiven`
+    forgiven: list[int] = field(default_factory=list)
 
     def why_off(self, asked: str) -> str | None:
         """Why this answer ended without speculation, None if it speculated; `asked` is the method asked for."""
@@ -68,8 +71,8 @@ class Answer:
             return last.removeprefix(OFF)
         return None if self.done.stats.n_drafted else "no draft was worth verifying"
 
-    def to_dict(self, asked: str, **more: Any) -> dict[str, Any]:
-        """The answer as JSON data; `asked` is the method that was asked for."""
+    def to_dict(self, asked: str, acceptance: Acceptance | None = None, **more: Any) -> dict[str, Any]:
+        """The answer as JSON data; `asked` is the method that was asked for, `acceptance` how drafts were accepted."""
         stats = self.done.stats
         reason = self.why_off(asked)
         return {
@@ -98,7 +101,10 @@ class Answer:
                 "tokens_per_step": stats.tokens_per_step,
                 "drafted": stats.n_drafted,
                 "accepted": stats.n_accepted,
+                **_rule(self.done.accept, acceptance),
                 "forgiven": stats.n_forgiven,
+                "forgiven_at": stats.forgiven,
+                "forgiven_ids": self.forgiven,
                 "steps_reaching_depth": stats.steps_reaching,
                 "accepted_at_depth": stats.accepted_at,
                 "notes": self.notes,
@@ -113,15 +119,23 @@ def run(events: Iterable[Event], write: Callable[[str], None] = lambda text: Non
 
     parts: list[str] = []
     notes: list[str] = []
+    forgiven: list[int] = []
     method = "plain"
     for event in events:
         if isinstance(event, StepEvent):
             method = event.method
+            forgiven += [event.tokens[i] for i in event.forgiven]
         if isinstance(event, StepEvent | DoneEvent):
             parts.append(event.text)
             write(event.text)
         if isinstance(event, NoteEvent):
             notes.append(event.text)
         if isinstance(event, DoneEvent):
-            return Answer(event, method, "".join(parts), notes)
+            return Answer(event, method, "".join(parts), notes, forgiven)
     raise EngineError("the generation ended without an end event")
+
+
+def _rule(accept: str, acceptance: Acceptance | None) -> dict[str, Any]:
+    """The rule that was used, with its parameters if it is the one that was asked for."""
+    asked = {} if acceptance is None else acceptance.to_dict()
+    return asked if asked.get("accept") == accept else {"accept": accept}

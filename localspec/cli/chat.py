@@ -76,6 +76,8 @@ def chat(
     with open_session(engine, how.method, pool=pool, bank=how.bank) as session:
         if sys.stdin.isatty():
             note(f"{session.name} · {session.ctx.mode} · context {session.ctx.n_ctx} · /help lists the commands")
+        if not acceptance.lossless:
+            note(f"{acceptance} is lossy: answers do not have the model's distribution")
         _Chat(session, params, limits, how.method, system, acceptance).loop()
 
 
@@ -240,6 +242,9 @@ class _Chat:
         rates = acceptance(answers)
         if rates:
             lines.append("accepted by depth: " + " ".join(f"{rate:.0%}" for rate in rates[:12]))
+        forgiven = sum(s.n_forgiven for s in answers)
+        if forgiven:
+            lines.append(f"lossy: {forgiven} of {tokens} tokens forgiven")
         last = answers[-1]
         lines.append(f"context {last.n_prompt + last.n_tokens} of {self.session.ctx.n_ctx} tokens")
         return "\n".join(lines)

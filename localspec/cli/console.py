@@ -79,8 +79,8 @@ def status_line(done: DoneEvent, method: str, *notes: str) -> str:
     if stats.n_drafted:
         parts.append(f"{stats.tokens_per_step:.2f} tokens/step")
     parts.append(method if done.lossless else f"{method}, lossy")
-    if stats.n_forgiven:
-        parts.append(f"{stats.n_forgiven} forgiven")
+    if not done.lossless:
+        parts.append(f"{done.accept}: {stats.n_forgiven} of {stats.n_tokens} tokens forgiven")
     ends = {"length": "cut at the limit", "cancelled": "stopped"}
     if done.reason in ends:
         parts.append(ends[done.reason])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localspec.cli.accepting import AcceptOptions
 from localspec.cli.options import (
     EngineOptions,
     LogOptions,
@@ -19,12 +20,14 @@ from localspec.cli.options import (
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
+    from localspec.methods.acceptance import Acceptance
     from localspec.verify import Verdict
 
 #: top-2 gap in logits below which a greedy difference counts as a near tie
 DEFAULT_EPS = 0.05
 
-EPILOG = """Exit code: 0 when all texts are identical or differ first at a near tie (greedy only), else 1.
+EPILOG = """Exit code: 0 when all texts are identical or differ first at a near tie (greedy only) or, with a lossy
+--accept, at a forgiven draft; else 1.
 
 Examples:
 
@@ -43,6 +46,7 @@ def verify(
     engine: EngineOptions,
     how: MethodOptions,
     which: PromptOptions,
+    accepting: AcceptOptions,
     logs: LogOptions,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=1, help="Tokens of an answer.")] = 128,
     seed: Annotated[int, typer.Option("--seed", help="Seed for --temp above 0.")] = 1,
@@ -61,6 +65,11 @@ def verify(
     if how.method == "plain":
         raise UsageError("--method plain leaves nothing to compare with plain decoding", "auto, ptd or lookup")
     sampling = simple_sampling(temp, seed)
+    acceptance = accepting.acceptance(sampling, how.method)
+    if acceptance.draft_sampling:
+        raise UsageError(
+            "--draft-sampling keeps the distribution, not the text: there is nothing to compare", "leave it out"
+        )
 
     from localspec.cli.answer import open_session
     from localspec.cli.console import progress_bar
@@ -78,21 +87,25 @@ def verify(
             sampling=sampling,
             max_tokens=max_tokens,
             governed=governed,
+            acceptance=acceptance,
             progress=lambda done, total: bar("verifying", done / total),
         )
         about = describe(session)
     failed = [verdict for verdict in verdicts if not verdict.passes(eps, sampling.greedy)]
     if as_json:
-        content = {"header": about, "method": how.method, "temperature": temp, "seed": seed, "eps": eps,
-                   "passed": not failed, "prompts": [verdict.to_dict() for verdict in verdicts]}  # fmt: skip
+        content = {"header": about, "method": how.method, **acceptance.to_dict(), "lossless": acceptance.lossless,
+                   "temperature": temp, "seed": seed, "eps": eps, "passed": not failed,
+                   "prompts": [verdict.to_dict() for verdict in verdicts]}  # fmt: skip
         sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     else:
-        _show(about, how.method, verdicts, eps, sampling.greedy)
+        _show(about, how.method, acceptance, verdicts, eps, sampling.greedy)
     if failed:
         raise typer.Exit(1)
 
 
-def _show(about: dict[str, Any], method: str, verdicts: list[Verdict], eps: float, greedy: bool) -> None:
+def _show(
+    about: dict[str, Any], method: str, acceptance: Acceptance, verdicts: list[Verdict], eps: float, greedy: bool
+) -> None:
     from localspec.cli.console import console
 
     out = console(stderr=False)
@@ -101,11 +114,13 @@ def _show(about: dict[str, Any], method: str, verdicts: list[Verdict], eps: floa
         out.print(line, markup=False, soft_wrap=not out.is_terminal)
 
     say(f"{about['model']}, {about['mode']} mode, {about['build']}: {method} against plain")
+    if not acceptance.lossless:
+        say(f"{acceptance} is lossy: a text may part from plain where a draft is forgiven, and nowhere before")
     for verdict in verdicts:
         difference = verdict.divergence
         if difference is None:
             continue
-        judgement = "near tie" if verdict.passes(eps, greedy) else "DIFFERENT"
+        judgement = "forgiven" if verdict.by_forgiving else "near tie" if verdict.passes(eps, greedy) else "DIFFERENT"
         plain = _token(difference.plain, difference.plain_text)
         other = _token(difference.speculated, difference.speculated_text)
         say(
@@ -113,11 +128,17 @@ def _show(about: dict[str, Any], method: str, verdicts: list[Verdict], eps: floa
             f"top-2 gap {difference.gap:.4f}" + ("" if difference.between_best else ", not between the two best")
         )
     identical = sum(verdict.divergence is None for verdict in verdicts)
-    ties = sum(verdict.divergence is not None and verdict.passes(eps, greedy) for verdict in verdicts)
+    lossy = sum(verdict.by_forgiving for verdict in verdicts)
+    ties = sum(verdict.divergence is not None and verdict.passes(eps, greedy) for verdict in verdicts) - lossy
     drafted, steps = sum(v.n_drafted for v in verdicts), sum(v.n_steps for v in verdicts)
     tokens = sum(verdict.n_tokens for verdict in verdicts)
-    say(f"{identical} of {len(verdicts)} identical, {ties} near ties, {len(verdicts) - identical - ties} different")
+    counts = [f"{identical} of {len(verdicts)} identical", f"{ties} near ties"]
+    if not acceptance.lossless:
+        counts.append(f"{lossy} parted where a draft was forgiven")
+    say(", ".join([*counts, f"{len(verdicts) - identical - ties - lossy} different"]))
     say(f"{tokens} tokens compared; the speculated runs took {steps} steps and verified {drafted} drafts")
+    if not acceptance.lossless:
+        say(f"{sum(len(verdict.forgiven) for verdict in verdicts)} drafts were forgiven")
     if not drafted:
         say(
             "nothing was drafted"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import math
 import secrets
-import weakref
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
@@ -17,6 +17,7 @@ from llama_cpp import llama_cpp as L
 from localspec.engine.base import CANDIDATE, IntArray, Law, Rows
 from localspec.engine.grammar import new_grammar
 from localspec.engine.model import Model
+from localspec.engine.native_sampler import NativeSampler
 from localspec.engine.params import SamplingParams
 from localspec.errors import EngineError, UsageError
 
@@ -36,35 +37,40 @@ class ChainSampler:
     A draw that the grammar rejects is repeated over the tokens that the grammar allows. All is a function of the
     parameters, the seed and the history, so a text does not depend on how its tokens were drafted.
 
-    `seed` is the seed in use; `native_seconds` counts the time spent in the chain. Raises `UsageError` for unusable
-    parameters, a bad grammar or a bad schema. Not thread-safe. A context manager; `close` frees the native samplers.
+    `seed` is the seed in use. Raises `UsageError` for unusable parameters, a bad grammar or a bad schema. Not
+    thread-safe. A context manager; `close` frees the native samplers.
     """
 
     def __init__(self, model: Model, params: SamplingParams) -> None:
         params.validate()
         self.params = params
         self.seed = _seed(params.seed)
-        self.native_seconds = 0.0
+        self._spent = [0.0]  # one number, shared with the forks
         self._model = model
         biases = self._biases()
+        self._banned = frozenset(token for token, bias in biases.items() if bias == -math.inf)
         # With a grammar too, the first try needs no candidate array.
         self._argmax = params.temperature == 0.0 and not params.penalised and not biases
-        self._grammar = new_grammar(model, params)
+        grammar = new_grammar(model, params)
+        self._grammar = None if grammar is None else NativeSampler(grammar)
         self._checked: int | None = None  # a token that the grammar is known to allow next
-        self._penalties: Any = None
         # Logits are edited by the head and chosen from by the tail.
         self._head = self._build_head(biases)
         self._tail = self._build_tail()
         # The tail without its draw, for `law`.
-        self._shape = _chain(self._filters() if params.temperature > 0.0 else [])
-        self._rng = np.random.default_rng(self.seed)
-        self._free = weakref.finalize(self, _free_samplers, self._head, self._tail, self._shape, self._grammar)
+        self._shape = NativeSampler.chain(self._filters() if params.temperature > 0.0 else [])
+        self._rng: np.random.Generator | None = None  # made when it is asked for, as few ask
         self._candidates = np.zeros(model.n_vocab, dtype=CANDIDATE)
         self._array = L.llama_token_data_array()
         self._array.data = self._candidates.ctypes.data_as(L.llama_token_data_p)
         self._single = L.llama_token_data()
 
-    def _build_head(self, biases: dict[int, float]) -> Any:
+    @property
+    def native_seconds(self) -> float:
+        """Seconds spent in the chain since creation, by forks as well."""
+        return self._spent[0]
+
+    def _build_head(self, biases: dict[int, float]) -> NativeSampler:
         params, n_vocab = self.params, self._model.n_vocab
         samplers = []
         if biases:
@@ -72,17 +78,17 @@ class ChainSampler:
             samplers.append(L.llama_sampler_init_logit_bias(n_vocab, len(biases), array))
         if params.penalised:
             last_n = params.repeat_last_n if params.repeat_last_n >= 0 else self._model.n_ctx_train
-            self._penalties = L.llama_sampler_init_penalties(
+            penalties = L.llama_sampler_init_penalties(
                 n_vocab, last_n, params.repeat_penalty, params.frequency_penalty, params.presence_penalty
             )
-            samplers.append(self._penalties)
-        return _chain(samplers)
+            samplers.append(penalties)
+        return NativeSampler.chain(samplers)
 
-    def _build_tail(self) -> Any:
+    def _build_tail(self) -> NativeSampler:
         params = self.params
         if params.temperature == 0.0:
-            return _chain([L.llama_sampler_init_greedy()])
-        return _chain([*self._filters(), L.llama_sampler_init_dist(self.seed)])
+            return NativeSampler.chain([L.llama_sampler_init_greedy()])
+        return NativeSampler.chain([*self._filters(), L.llama_sampler_init_dist(self.seed)])
 
     def _filters(self) -> list[Any]:
         params = self.params
@@ -102,16 +108,16 @@ class ChainSampler:
 
     def start(self, prompt: Sequence[int]) -> None:
         """Begin a text after `prompt`: the seed starts over, the penalties see the prompt, the grammar does not."""
-        L.llama_sampler_reset(self._head)
-        L.llama_sampler_reset(self._tail)
-        self._rng = np.random.default_rng(self.seed)
+        L.llama_sampler_reset(self._head.pointer)
+        L.llama_sampler_reset(self._tail.pointer)
+        self._rng = None
         self._checked = None
         if self._grammar is not None:
-            L.llama_sampler_reset(self._grammar)
-        if self._penalties is not None:
-            last_n = self.params.repeat_last_n
+            L.llama_sampler_reset(self._grammar.pointer)
+        if self.params.penalised:
+            last_n, penalties = self.params.repeat_last_n, self._head.last()
             for token in prompt if last_n < 0 else prompt[-last_n:]:
-                L.llama_sampler_accept(self._penalties, token)
+                L.llama_sampler_accept(penalties, token)
 
     def sample(self, rows: Rows, i: int) -> int:
         """Draw one token from row `i`, given the history. One draw a call; the history does not change.
@@ -133,7 +139,7 @@ class ChainSampler:
         single = self._single
         single.id, single.logit, single.p = token, 1.0, 0.0
         array = L.llama_token_data_array(ctypes.pointer(single), 1, -1, False)
-        L.llama_sampler_apply(self._grammar, ctypes.byref(array))
+        L.llama_sampler_apply(self._grammar.pointer, ctypes.byref(array))
         if single.logit == -math.inf:
             return False
         self._checked = token
@@ -148,10 +154,37 @@ class ChainSampler:
             # The library ends the process when its grammar is fed what it forbids, so this must be asked first.
             if not self.permits(token):
                 raise EngineError(f"token {token} breaks the grammar")
-            L.llama_sampler_accept(self._grammar, token)
+            L.llama_sampler_accept(self._grammar.pointer, token)
             self._checked = None
-        if self._penalties is not None:  # nothing else in the chain has a history
-            L.llama_sampler_accept(self._penalties, token)
+        if self.params.penalised:  # nothing else in the chain has a history
+            L.llama_sampler_accept(self._head.last(), token)
+
+    def allows(self, rows: Rows, i: int, token: int) -> bool:
+        """Whether `token` could be emitted at row `i` at all, given the history. Draws nothing.
+
+        Above temperature 0 that is a chance above zero in `law`; at 0, where the law knows one token, what the grammar
+        permits and no bias of minus infinity forbids.
+        """
+        if self.params.temperature > 0.0:
+            return token in self.law(rows, i).ids
+        return token not in self._banned and self.permits(token)
+
+    def fork(self) -> ChainSampler:
+        """A sampler with the same history that will make the same draws, and goes its own way from here on."""
+        fork = copy.copy(self)  # what has no memory is shared
+        if self.params.penalised:
+            fork._head = self._head.clone()
+        if self.params.temperature > 0.0:
+            fork._tail = self._tail.clone()
+        if self._grammar is not None:
+            fork._grammar = self._grammar.clone()
+        fork._rng = copy.deepcopy(self._rng)
+        return fork
+
+    def adopt(self, fork: ChainSampler) -> None:
+        """Go on where `fork`, made by this sampler or by a fork of it, stands. The fork is not used any more."""
+        self._head, self._tail, self._grammar = fork._head, fork._tail, fork._grammar
+        self._rng, self._checked = fork._rng, fork._checked
 
     def law(self, rows: Rows, i: int) -> Law:
         """The distribution that `sample` draws from at row `i`, given the history. Draws nothing.
@@ -173,6 +206,8 @@ class ChainSampler:
 
     def uniform(self) -> float:
         """A random number from [0, 1): the seed's, but of another stream than the draws of `sample`."""
+        if self._rng is None:
+            self._rng = np.random.default_rng(self.seed)
         return float(self._rng.random())
 
     def _shaped(self, rows: Rows, i: int, constrained: bool) -> Law:
@@ -194,7 +229,7 @@ class ChainSampler:
         asked = np.zeros(len(ids), dtype=CANDIDATE)
         asked["id"] = ids
         array = L.llama_token_data_array(asked.ctypes.data_as(L.llama_token_data_p), len(asked), -1, False)
-        L.llama_sampler_apply(self._grammar, ctypes.byref(array))
+        L.llama_sampler_apply(self._grammar.pointer, ctypes.byref(array))
         allowed: npt.NDArray[np.bool_] = asked["logit"] != -math.inf
         return allowed
 
@@ -202,19 +237,19 @@ class ChainSampler:
         self._apply(rows, i, constrained, self._tail)
         return int(self._array.data[self._array.selected].id)
 
-    def _apply(self, rows: Rows, i: int, constrained: bool, tail: Any) -> int:
+    def _apply(self, rows: Rows, i: int, constrained: bool, tail: NativeSampler) -> int:
         """Run row `i` through the grammar, if wanted, the head and `tail`; returns how many candidates are left."""
         candidates, array = self._candidates, self._array
         rows.candidates(i, candidates)  # afresh: the samplers sort in place
         array.size, array.selected, array.sorted = len(candidates), -1, False
         begin = perf_counter()
-        if constrained:
-            L.llama_sampler_apply(self._grammar, ctypes.byref(array))
-        L.llama_sampler_apply(self._head, ctypes.byref(array))
+        if constrained and self._grammar is not None:
+            L.llama_sampler_apply(self._grammar.pointer, ctypes.byref(array))
+        L.llama_sampler_apply(self._head.pointer, ctypes.byref(array))
         if self.params.typical_p < 1.0:
             array.size = self._drop_impossible()
-        L.llama_sampler_apply(tail, ctypes.byref(array))
-        self.native_seconds += perf_counter() - begin
+        L.llama_sampler_apply(tail.pointer, ctypes.byref(array))
+        self._spent[0] += perf_counter() - begin
         return int(array.size)
 
     def _drop_impossible(self) -> int:
@@ -229,7 +264,9 @@ class ChainSampler:
 
     def close(self) -> None:
         """Free the native samplers. Idempotent."""
-        self._free()
+        for sampler in (self._head, self._tail, self._shape, self._grammar):
+            if sampler is not None:
+                sampler.close()
 
     def __enter__(self) -> ChainSampler:
         return self
@@ -242,16 +279,3 @@ def _seed(seed: int | None) -> int:
     if seed is None or seed < 0:
         return secrets.randbelow(_RANDOM_SEED)
     return seed % _RANDOM_SEED
-
-
-def _chain(samplers: list[Any]) -> Any:
-    chain = L.llama_sampler_chain_init(L.llama_sampler_chain_default_params())
-    for sampler in samplers:
-        L.llama_sampler_chain_add(chain, sampler)
-    return chain
-
-
-def _free_samplers(*samplers: Any) -> None:
-    for sampler in samplers:
-        if sampler is not None:
-            L.llama_sampler_free(sampler)

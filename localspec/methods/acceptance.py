@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from localspec.engine.params import SamplingParams
 from localspec.errors import UsageError
 from localspec.methods.base import Method
+from localspec.methods.fly import LooseRule
 from localspec.methods.heads import HeadsDrafter
+from localspec.methods.loose import LooseVerifier
 from localspec.methods.sampled import LEAST_TEMPERATURE, DraftSampling
 from localspec.methods.sequoia import SequoiaVerifier
 from localspec.methods.typical import TypicalVerifier
 
-Accept = Literal["strict", "typical"]
+Accept = Literal["strict", "typical", "loose"]
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """`accept` "strict" keeps the target's distribution, "typical" does not. With `draft_sampling` heads draft by
-    chance: the distribution is kept, but a seed no longer gives the text of plain decoding."""
+    """`accept` "strict" keeps the target's distribution, "typical" and "loose" (FLy, by the rule `loose`) do not. With
+    `draft_sampling` heads draft by chance: the distribution is kept, but a seed no longer gives the text of plain
+    decoding."""
 
     accept: Accept = "strict"
     draft_sampling: bool = False
+    loose: LooseRule = field(default_factory=LooseRule)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether texts have the target's distribution."""
+        return self.accept == "strict"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rule and its parameters, for JSON."""
+        return {"accept": self.accept, **(asdict(self.loose) if self.accept == "loose" else {})}
+
+    def __str__(self) -> str:
+        if self.accept != "loose":
+            return f"{self.accept} acceptance"
+        rule = self.loose
+        return f"loose acceptance, theta {rule.theta:g}, window {rule.window}, {rule.entropy} entropy"
 
     def check(self, sampling: SamplingParams) -> None:
         """Raise `UsageError` when this does not go with these sampling parameters, or with itself."""
-        if self.accept == "typical" and self.draft_sampling:
-            raise UsageError("--draft-sampling and --accept typical exclude each other", "leave out one of them")
+        if self.accept != "strict" and self.draft_sampling:
+            raise UsageError(f"--draft-sampling and --accept {self.accept} exclude each other", "leave out one of them")
         if self.draft_sampling and sampling.temperature < LEAST_TEMPERATURE:
             raise UsageError(
                 f"--draft-sampling needs temperature={LEAST_TEMPERATURE:g} or more, not {sampling.temperature:g}",
@@ -64,4 +83,6 @@ class Acceptance:
             return replace(method, verifier=SequoiaVerifier(drafting))
         if heads is not None:
             heads.sample_drafts(None)
-        return replace(method, verifier=TypicalVerifier()) if self.accept == "typical" else method
+        if self.accept == "typical":
+            return replace(method, verifier=TypicalVerifier())
+        return replace(method, verifier=LooseVerifier(self.loose)) if self.accept == "loose" else method

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from localspec.engine.base import Law, Rows
 from localspec.static_tree import StaticTree
 from localspec.tree import Tree
 
+SamplerT = TypeVar("SamplerT", bound="Sampler")
+
 
 class Sampler(Protocol):
     """The target's own sampler chain, with the history of the text so far."""
 
-    #: seconds spent inside the native library since creation
-    native_seconds: float
+    @property
+    def native_seconds(self) -> float:
+        """Seconds spent inside the native library since creation, by forks as well."""
+        ...
 
     def sample(self, rows: Rows, i: int) -> int:
         """Draw one token from row `i`, given the history. One draw a call; the history does not change."""
@@ -35,6 +39,19 @@ class Sampler(Protocol):
 
     def accept(self, token: int) -> None:
         """Append `token` to the history (penalties, grammar)."""
+        ...
+
+    def allows(self, rows: Rows, i: int, token: int) -> bool:
+        """Whether `token` could be emitted at row `i` at all, given the history: no grammar, ban or, above temperature
+        0, filter of the chain stands against it. Draws nothing."""
+        ...
+
+    def fork(self: SamplerT) -> SamplerT:
+        """A sampler with the same history that will make the same draws, and goes its own way from here on."""
+        ...
+
+    def adopt(self: SamplerT, fork: SamplerT) -> None:
+        """Go on where `fork`, made by this sampler or by a fork of it, stands. The fork is not used any more."""
         ...
 
 
@@ -119,8 +136,9 @@ class Scheduler(Protocol):
 
 
 class Verifier(Protocol):
-    """Walks a verified tree and decides what is emitted."""
+    """Walks a verified tree and decides what is emitted. `name` is the rule's name for people."""
 
+    name: str
     lossless: bool
 
     def walk(self, tree: Tree, rows: Rows, sampler: Sampler, stop: frozenset[int], limit: int) -> Walk:

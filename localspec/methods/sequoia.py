@@ -67,6 +67,7 @@ class SequoiaVerifier:
     """Verifies trees that were drafted with `sampling`: what its drafter drew last is the tree that is walked, or it
     without some nodes (see above). The sampler's history gains exactly the emitted tokens."""
 
+    name = "sequoia"
     lossless = True
 
     def __init__(self, sampling: DraftSampling) -> None:

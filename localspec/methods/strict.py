@@ -15,6 +15,7 @@ from localspec.tree import Tree
 class StrictVerifier:
     """Sample-and-match. The sampler's history gains exactly the emitted tokens."""
 
+    name = "strict"
     lossless = True
 
     def walk(self, tree: Tree, rows: Rows, sampler: Sampler, stop: frozenset[int], limit: int) -> Walk:

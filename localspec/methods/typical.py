@@ -34,6 +34,7 @@ class TypicalVerifier:
     Paths are compared before one is taken, so the law must not depend on the text: no penalties, no grammar.
     """
 
+    name = "typical"
     lossless = False
 
     def __init__(self, epsilon: float = EPSILON, delta: float = DELTA) -> None:

@@ -18,6 +18,9 @@ from localspec.engine.model import Model
 from localspec.engine.params import SamplingParams
 from localspec.engine.sampler import ChainSampler
 from localspec.errors import EngineError, UsageError
+from localspec.methods.base import Verifier
+from localspec.methods.fly import LooseRule
+from localspec.methods.loose import LooseVerifier
 from localspec.methods.strict import StrictVerifier
 from localspec.tree import TreeBuilder
 from tests.engine.conftest import MakeContext
@@ -260,6 +263,73 @@ def test_forbidden_token_is_refused_and_forgotten(make_sampler: MakeSampler, row
         assert sampler.sample(rows, 0) == A
 
 
+FORKED: dict[str, dict[str, Any]] = {
+    "draws": {},
+    "penalties": {"repeat_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2},
+    "penalties at 0": {"temperature": 0.0, "presence_penalty": 0.4, "frequency_penalty": 0.2},
+    "grammar": {"grammar": "root ::= ([ab] [cd])+"},
+    "grammar at 0": {"temperature": 0.0, "grammar": "root ::= ([ab] [cd])+"},
+    "all": {"repeat_penalty": 1.3, "grammar": "root ::= ([ab] [cd])+", "logit_bias": {C: 0.5}},
+}
+
+
+def go_on(sampler: ChainSampler, rows: HostRows, n: int) -> list[int]:
+    tokens = []
+    for _ in range(n):
+        tokens.append(sampler.sample(rows, 0))
+        sampler.accept(tokens[-1])
+    return tokens
+
+
+@pytest.mark.parametrize("params", FORKED.values(), ids=FORKED)
+def test_a_fork_goes_on_alike_and_leaves_its_origin_alone(
+    make_sampler: MakeSampler, rows: HostRows, params: dict[str, Any]
+) -> None:
+    with make_sampler(**NEUTRAL | params) as whole, make_sampler(**NEUTRAL | params) as sampler:
+        text = go_on(whole, rows, 30)
+        assert go_on(sampler, rows, 5) == text[:5]
+        fork = sampler.fork()
+        assert go_on(fork, rows, 25) == text[5:]
+        other = sampler.fork()  # on another way
+        rival = next(token for token in (A, B, C, D) if token != text[5] and other.permits(token))
+        other.sample(rows, 0)
+        other.accept(rival)
+        go_on(other, rows, 5)
+        assert sampler.uniform() == whole.uniform()
+        assert go_on(sampler, rows, 25) == text[5:]
+
+
+@pytest.mark.parametrize("params", FORKED.values(), ids=FORKED)
+def test_a_sampler_that_adopts_a_fork_goes_on_where_it_stands(
+    make_sampler: MakeSampler, rows: HostRows, params: dict[str, Any]
+) -> None:
+    with make_sampler(**NEUTRAL | params) as whole, make_sampler(**NEUTRAL | params) as sampler:
+        text = go_on(whole, rows, 30)
+        spent = sampler.native_seconds
+        for _ in range(3):
+            fork = sampler.fork()
+            go_on(fork, rows, 5)
+            sampler.adopt(fork)
+            del fork
+        assert go_on(sampler, rows, 15) == text[15:]
+        assert sampler.native_seconds > spent or params.get("temperature") == 0.0
+        sampler.start([])
+        assert go_on(sampler, rows, 30) == text
+
+
+def test_what_could_be_emitted(make_sampler: MakeSampler, rows: HostRows) -> None:
+    def allowed(**params: Any) -> set[int]:
+        with make_sampler(**NEUTRAL | params) as sampler:
+            return {token for token in (A, B, C, D) if sampler.allows(rows, 0, token)}
+
+    assert allowed() == allowed(temperature=0.0) == {A, B, C, D}
+    assert allowed(top_k=2) == {A, B}
+    assert allowed(top_k=2, temperature=0.0) == {A, B, C, D}, "filters have no say at temperature 0"
+    for temperature in (0.0, 1.0):
+        assert allowed(temperature=temperature, grammar="root ::= [bd]") == {B, D}
+        assert allowed(temperature=temperature, logit_bias={A: -math.inf}) == {B, C, D}
+
+
 BAD_GRAMMARS = {
     "unfinished literal": 'root ::= "a',
     "undefined rule": "root ::= other",
@@ -335,7 +405,10 @@ def test_grammar_and_schema_exclude_each_other(make_sampler: MakeSampler) -> Non
 
 @pytest.mark.model
 @pytest.mark.parametrize("seed", range(3))
-def test_json_is_valid_although_drafts_are_not(model: Model, mode: str, make_context: MakeContext, seed: int) -> None:
+@pytest.mark.parametrize("verifier", [StrictVerifier(), LooseVerifier(LooseRule(0.0, 1))], ids=["strict", "loose"])
+def test_json_is_valid_although_drafts_are_not(
+    model: Model, mode: str, make_context: MakeContext, seed: int, verifier: Verifier
+) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -359,7 +432,7 @@ def test_json_is_valid_although_drafts_are_not(model: Model, mode: str, make_con
                 builder.add(rng.randrange(len(builder)), draft, 0.5)
             tree = builder.build()
             rows = context.decode(tree.tokens, tree.topology.parents)
-            walk = StrictVerifier().walk(tree, rows, sampler, model.eog, 16)
+            walk = verifier.walk(tree, rows, sampler, model.eog, 16)
             context.accept([0, *walk.path])
             text, token = text + model.text(walk.tokens), walk.tokens[-1]
             assert len(text) < 500

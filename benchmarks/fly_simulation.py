@@ -35,7 +35,7 @@ from localspec.chat import ChatTemplate, chat_tokens
 from localspec.engine.base import TreeContext
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
-from localspec.entmtp.journal import Journal
+from localspec.journal import Journal
 from localspec.methods.fly import ENTROPY_FORMS, TOP, LooseRule, judge, normalised_entropy, top3_entropy
 from localspec.verify import first_difference
 

@@ -39,6 +39,7 @@ from localspec.journal import Journal
 from localspec.methods.fly import ENTROPY_FORMS, TOP, LooseRule, judge, normalised_entropy, top3_entropy
 from localspec.verify import first_difference
 
+STORE = {"format": "localspec-fly", "version": 1}
 MOST = 25
 KS = (3, 5, 8, 15, 25)
 #: (where the numbers come from, cost of a draft step in steps of the target, c(n))
@@ -224,7 +225,7 @@ def main() -> None:
     prompts = select(read_prompts(args.prompts) if args.prompts else own_prompts(), args.task, args.limit)
     params = ContextParams(n_ctx=4096, n_threads=args.threads)
     files = hub.find_model(args.target), hub.find_model(args.draft)
-    with Model.load(files[0]) as target, Model.load(files[1]) as draft, Journal(args.store) as journal:
+    with Model.load(files[0]) as target, Model.load(files[1]) as draft, Journal(args.store, STORE) as journal:
         if any(target.piece(i) != draft.piece(i) for i in range(min(target.n_vocab, draft.n_vocab))):
             raise SystemExit("the models have different vocabularies")
         store = Store(journal, *(Reader(model, model.new_context(params)) for model in (target, draft)))

@@ -23,7 +23,7 @@ from localspec.errors import EngineError
 from localspec.events import DoneEvent, NoteEvent, Stats, StepEvent
 from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
-from localspec.methods.fixed import Fixed
+from localspec.methods.fixed import at_nodes
 from localspec.methods.governor import OFF_NOTE
 from localspec.methods.head_methods import BASELINES
 from localspec.methods.registry import UNION, check_method
@@ -93,8 +93,7 @@ class _Setting:
         """The method, made to verify the best tree of `nodes` nodes at every step if there is such a number."""
         if self.nodes is None or name == PLAIN:
             return self.session.method(name)
-        method = self.session.method(name, governed=False)
-        return replace(method, scheduler=Fixed(self.nodes), scout=None, trees=None)
+        return at_nodes(self.session.method(name, governed=False), self.nodes)
 
     def run(self, prompt: Sequence[int], method: Method, max_tokens: int | None = None) -> _Outcome:
         """One generation of at most `max_tokens` tokens (None: what all runs may have)."""

@@ -67,6 +67,10 @@ def evaluate(
             "memory, without network as far as the system permits.",
         ),
     ] = False,
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", min=2, max=63, help="Trees of so many nodes at every step, not what pays."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed for --temp above 0.")] = 1,
     temp: Annotated[float, typer.Option("--temp", help="Temperature.")] = 0.0,
     output: Annotated[
@@ -100,14 +104,14 @@ def evaluate(
     with open_session(engine, how.method, bank=how.bank) as session:
         method = session.method_name
         asked = {"--method": method, "--bank": how.bank, "--temp": temp, "--seed": seed,
-                 "--max-tokens": max_tokens}  # fmt: skip
+                 "--max-tokens": max_tokens, "--nodes": nodes}  # fmt: skip
         rule = dataclasses.asdict(acceptance)
         options = {**_engine(engine), **asked, "the rule of acceptance": rule, "the tasks of --suite": digest(every)}
-        results, stopped = _run(session, tasks, method, sampling, acceptance, max_tokens, output, options)
+        results, stopped = _run(session, tasks, method, sampling, acceptance, max_tokens, nodes, output, options)
         header = {
             **describe(session), "suite": suite, "split": split, "tasks": len(tasks), "method": method,
-            "bank": how.bank, "max_tokens": max_tokens or max(task.max_tokens for task in tasks), "temperature": temp,
-            "seed": seed, "acceptance": rule,
+            "bank": how.bank, "max_tokens": max_tokens or max(task.max_tokens for task in tasks), "nodes": nodes,
+            "temperature": temp, "seed": seed, "acceptance": rule,
         }  # fmt: skip
     if results:
         _tell(results, header, as_json)
@@ -146,6 +150,7 @@ def _run(
     sampling: SamplingParams,
     acceptance: Acceptance,
     max_tokens: int | None,
+    nodes: int | None,
     output: Path | None,
     options: dict[str, Any],
 ) -> tuple[list[Result], bool]:
@@ -180,6 +185,7 @@ def _run(
                 sampling=sampling,
                 acceptance=acceptance,
                 max_tokens=max_tokens,
+                nodes=nodes,
                 known=tuple(made),
                 keep=keep,
                 cancelled=pressed,

@@ -12,6 +12,8 @@ from localspec.evaluate.scoring import Score
 from localspec.evaluate.suites import Task
 from localspec.events import DoneEvent, StepEvent
 from localspec.methods.acceptance import Acceptance
+from localspec.methods.base import Method
+from localspec.methods.fixed import at_nodes
 from localspec.session import Session
 
 PLAIN = "plain"
@@ -32,6 +34,7 @@ def evaluate(
     sampling: SamplingParams,
     acceptance: Acceptance | None = None,
     max_tokens: int | None = None,
+    nodes: int | None = None,
     known: Sequence[Result] = (),
     keep: Callable[[Result], None] = lambda result: None,
     cancelled: Callable[[], bool] = lambda: False,
@@ -40,7 +43,8 @@ def evaluate(
     """The results of `tasks`, in their order; those in `known` are not made again. `keep` gets each new one at once.
 
     Every task is answered with plain and with `method`, in alternating order, as in `bench`: drafters know nothing of
-    earlier answers. Without `max_tokens` each kind of task has its own limit. `acceptance` holds for `method`.
+    earlier answers. Without `max_tokens` each kind of task has its own limit. `acceptance` holds for `method`, and with
+    `nodes` it verifies the best tree of so many nodes at every step, whether that pays or not.
 
     Each task begins with an empty cache, as what is left there decides in which pieces a prompt is read, and so how it
     is rounded: an evaluation that was stopped gives the texts of one that was not.
@@ -48,7 +52,9 @@ def evaluate(
     Raises `Stopped` when `cancelled` says so, `ContextLengthError` before anything runs for a task that does not fit,
     and what `Session.generate` raises.
     """
-    arms = list(dict.fromkeys([PLAIN, method]))
+    arms = {PLAIN: session.method(PLAIN), method: session.method(method)}
+    if nodes is not None and method != PLAIN:
+        arms[method] = at_nodes(session.method(method, governed=False), nodes)
     made = {result.id: result for result in known}
     prompts = {task.prompt.id: _prompt(session, task, max_tokens) for task in tasks}
     missing = [task for task in tasks if task.prompt.id not in made]
@@ -56,7 +62,7 @@ def evaluate(
     def answer(task: Task, arm: str, most: int) -> Answer:
         limits = Limits(most, session.template.stops)
         accept = None if arm == PLAIN else acceptance
-        return _answer(session, prompts[task.prompt.id], arm, sampling, limits, accept, cancelled)
+        return _answer(session, prompts[task.prompt.id], arms[arm], sampling, limits, accept, cancelled)
 
     for arm in arms if missing else ():
         # the first steps of a process are slow ones
@@ -67,7 +73,7 @@ def evaluate(
             continue
         session.forget()
         answers: dict[str, Answer] = {}
-        for arm in arms[:: -1 if i % 2 else 1]:
+        for arm in list(arms)[:: -1 if i % 2 else 1]:
             session.clear_pool()
             answers[arm] = answer(task, arm, max_tokens or task.max_tokens)
         result = Result(task.prompt.id, task.prompt.task, _scored(task, {arm: answers[arm] for arm in arms}))
@@ -92,7 +98,7 @@ def _prompt(session: Session, task: Task, max_tokens: int | None) -> list[int]:
 def _answer(
     session: Session,
     prompt: Sequence[int],
-    method: str,
+    method: Method,
     sampling: SamplingParams,
     limits: Limits,
     acceptance: Acceptance | None,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from localspec.methods.base import Walk
+from dataclasses import replace
+
+from localspec.methods.base import Method, Walk
 from localspec.tree import Tree
 
 
@@ -33,3 +35,8 @@ class Fixed:
             return None
         self._told = True
         return self._note
+
+
+def at_nodes(method: Method, n_nodes: int) -> Method:
+    """The method made to verify its best tree of `n_nodes` nodes at every step, whether that pays or not."""
+    return replace(method, scheduler=Fixed(n_nodes), scout=None, trees=None)

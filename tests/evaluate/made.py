@@ -12,6 +12,10 @@ from localspec.evaluate.results import Answer, Result
 from localspec.evaluate.scoring import FinalNumber, Score
 from localspec.evaluate.suites import Task
 from localspec.events import DoneEvent, Event, Stats, StepEvent, StepTimings
+from localspec.methods.base import Method
+from localspec.methods.fixed import Fixed
+from localspec.methods.plain import PlainDrafter
+from localspec.methods.strict import StrictVerifier
 from localspec.tree import Topology
 
 
@@ -22,7 +26,7 @@ def task(number: int, split: str = "test") -> Task:
 
 def answer(right: bool, text: str = "", *, speed: float = 10.0, **more: Any) -> Answer:
     stats = Stats(n_tokens=20, n_steps=more.pop("n_steps", 20), seconds=20 / speed)
-    stats.n_drafted, stats.n_forgiven = more.pop("drafted", 30), more.pop("forgiven", 0)
+    stats.n_drafted, stats.forgiven = more.pop("drafted", 30), list(range(more.pop("forgiven", 0)))
     made: dict[str, Any] = {"reason": "stop", "lossless": True, "score": Score(right), **more}
     return Answer(text or str(right), stats=stats, **made)
 
@@ -38,9 +42,14 @@ class FakeSession:
         self.say = say
         self.log: list[tuple[str, ...]] = []
         self.acceptances: dict[str, object] = {}
+        self.budgets: dict[str, int] = {}
         self.ctx = SimpleNamespace(n_ctx=n_ctx)
         self.template = SimpleNamespace(stops=("END",))
         self._prompts: list[str] = []
+
+    def method(self, name: str, *, governed: bool = True) -> Method:
+        """Methods that are governed ask for 8 nodes, others for 16."""
+        return Method(name, PlainDrafter(), Fixed(8 if governed else 16), StrictVerifier())
 
     def forget(self) -> None:
         self.log.append(("forget",))
@@ -53,12 +62,14 @@ class FakeSession:
         return [len(self._prompts) - 1]
 
     def generate(
-        self, prompt: list[int], sampling: Any, limits: Any, method: str, cancelled: Any, *, acceptance: Any
+        self, prompt: list[int], sampling: Any, limits: Any, method: Method, cancelled: Any, *, acceptance: Any
     ) -> Iterator[Event]:
-        text = self.say(self._prompts[prompt[0]], method)
-        self.acceptances[method] = acceptance
-        self.log.append((self._prompts[prompt[0]], method, str(limits.max_tokens)))
+        self.budgets[method.name] = method.scheduler.budget()
+        name = method.name
+        text = self.say(self._prompts[prompt[0]], name)
+        self.acceptances[name] = acceptance
+        self.log.append((self._prompts[prompt[0]], name, str(limits.max_tokens)))
         timings = StepTimings(0, 0, 0, 0, 0, 0.1)
-        yield StepEvent((1,), text[:2], method, Topology.chain(1), (0,), (), timings)
-        stats = Stats(n_prompt=1, n_tokens=3, n_steps=1, seconds=0.1, n_forgiven=int(acceptance is not None))
+        yield StepEvent((1,), text[:2], name, Topology.chain(1), (0,), (), timings)
+        stats = Stats(n_prompt=1, n_tokens=3, n_steps=1, seconds=0.1, forgiven=[0] * (acceptance is not None))
         yield DoneEvent("cancelled" if cancelled() else "stop", text[2:], stats, lossless=acceptance is None)

@@ -56,6 +56,14 @@ def test_the_rule_of_acceptance_is_not_for_plain() -> None:
     assert {entry[2] for entry in session.log[2:] if len(entry) == 3} == {"7"}
 
 
+def test_trees_of_one_size_are_for_the_method_alone() -> None:
+    session = FakeSession(say)
+    run(session)
+    assert session.budgets == {"plain": 8, "draft": 8}
+    run(session, nodes=12)
+    assert session.budgets == {"plain": 8, "draft": 12}
+
+
 def test_plain_alone_is_answered_once() -> None:
     session: Any = FakeSession(say)
     results = evaluate(session, TASKS[:1], "plain", sampling=GREEDY)

@@ -1,0 +1,205 @@
+"""A greedy chain of the draft model's tokens, as long as it pays.
+
+Each pass of the draft model takes time, so the chain ends where the next token is too unlikely to be worth a pass and
+its verification: p_next < (pass + verification, in plain steps) * tokens per plain step so far. What earlier text
+suggests is checked by the draft model in one pass, so that one pass may draft several tokens; the chain is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from localspec.engine.base import Rows, TreeContext
+from localspec.methods.base import Walk
+from localspec.methods.draft.cache import DraftCache
+from localspec.methods.draft.confidence import Confidence
+from localspec.methods.draft.guesses import MAX_GUESS, Guesses
+from localspec.methods.draft.times import DraftTimes
+from localspec.tree import Topology, Tree
+
+#: tokens drafted at most (K of FLy for a draft of a tenth of the target, papers.md 4.1)
+MAX_DRAFT = 15
+#: tokens that the draft model may lag behind to be fed with the next pass; more are read first, without rows
+CATCH_UP = 6
+
+
+@dataclass(frozen=True)
+class DraftModel:
+    """A small model beside the target: a context of its own, which its drafter has to itself.
+
+    Ids below `n_common` mean the same token in both; `eog` are those that end a text.
+    """
+
+    ctx: TreeContext
+    n_common: int
+    eog: frozenset[int] = frozenset()
+
+
+class Judge(Protocol):
+    """Says what is worth its time: `DraftGovernor` does."""
+
+    @property
+    def price(self) -> float:
+        """Tokens that every second has to bring: as many as generation brought lately."""
+        ...
+
+    def gain(self, n_nodes: int, depth: int, p: float) -> float:
+        """Tokens that a node at `depth`, accepted with chance `p`, brings beside `n_nodes` others, less those that the
+        time to verify it would bring."""
+        ...
+
+
+@dataclass(slots=True)
+class _Chain:
+    """A chain in the making. `q` are the probabilities of its tokens, given the ones before, `p` those of the paths;
+    `node` is where the draft model's tree holds the last one that it has read."""
+
+    most: int
+    last_q: float
+    tokens: list[int] = field(default_factory=list)
+    p: list[float] = field(default_factory=list)
+    node: int = -1
+
+    @property
+    def path_p(self) -> float:
+        return self.p[-1] if self.p else 1.0
+
+
+class DraftDrafter:
+    """Drafts chains with `model`, of tokens that `judge` finds worth a pass; without one always as many as asked for.
+
+    A text with a token that the draft model does not know, or as long as its context, gets no drafts. With `guessing`
+    off every pass drafts one token.
+    """
+
+    def __init__(
+        self, model: DraftModel, judge: Judge | None = None, times: DraftTimes | None = None, *, guessing: bool = True
+    ) -> None:
+        self.times = times or DraftTimes()
+        self.cache = DraftCache(model.ctx, self.times)
+        self._model = model
+        self._judge = judge
+        self._guesses = Guesses() if guessing else None
+        self._confidence = Confidence()
+        self._text: list[int] = []
+        self._readable = True
+        #: probability of the token drafted last in the step before, until the chain was left
+        self._last_q = 0.5
+
+    def start(self, prompt: Sequence[int]) -> None:
+        """A new generation begins after `prompt`, which the draft model reads now, but for what it knows of it."""
+        self._text = list(prompt)
+        self._last_q = 0.5
+        self.times.start()
+        self._readable = max(prompt) < self._model.n_common
+        if not self._can_draft():
+            return
+        body = self._text[:-1]
+        self.cache.start(body)
+        self.cache.read(body[len(self.cache.chain) :])
+        if self._guesses is not None:
+            self._guesses.start(self._text)
+
+    def _can_draft(self) -> bool:
+        return self._readable and len(self._text) < self._model.ctx.n_ctx
+
+    def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
+        """A chain of at most `max_nodes` nodes, none less likely than `least_p` but the last."""
+        root = self._text[-1]
+        if max_nodes <= 1 or not self._can_draft():
+            return Tree.root(root)
+        self.times.spent = 0.0
+        feed = self._catch_up()
+        # the last token of a chain is not read, and at least the token after the root can be drafted
+        chain = _Chain(min(max_nodes - 1, MAX_DRAFT, self.cache.room - len(feed) + 1), self._last_q)
+        while feed:
+            feed = self._pass(feed, chain, least_p)
+        self.times.lag = 0
+        return Tree(Topology.chain(len(chain.tokens) + 1), (root, *chain.tokens), (1.0, *chain.p))
+
+    def _catch_up(self) -> list[int]:
+        """Bring the cache up to the text; returns the tokens left for the first pass, the root as the last."""
+        cache, text = self.cache, self._text
+        cache.settle(text[: len(text) - 1])
+        feed = text[len(cache.chain) :]
+        if len(feed) > CATCH_UP:
+            cache.read(feed[:-1])
+            feed = feed[-1:]
+        return feed
+
+    def _pass(self, feed: list[int], chain: _Chain, least_p: float) -> list[int]:
+        """One pass of the draft model over `feed`, and over guesses behind it: adds to the chain what it drafts.
+
+        Returns what to feed to the next pass, nothing at the end.
+        """
+        plan = self._plan(len(feed), chain)
+        if plan is None:
+            return []
+        kind, guesses = plan
+        first = self.cache.n_nodes
+        nodes = [*feed, *guesses]
+        rows = self.cache.decode(nodes, [chain.node, *range(first, first + len(nodes) - 1)])
+        row = len(feed) - 1
+        n_right = 0
+        going = True
+        for guess in (*guesses, None):
+            chain.node = first + row
+            going = self._draft(rows, row, chain, least_p)
+            if not going or chain.tokens[-1] != guess:
+                break
+            n_right += 1
+            row += 1
+        if self._guesses is not None and guesses:
+            self._guesses.count(kind, len(guesses), n_right)
+        return chain.tokens[-1:] if going else []
+
+    def _draft(self, rows: Rows, row: int, chain: _Chain, least_p: float) -> bool:
+        """Add the best token of a row to the chain; returns whether it may go on."""
+        ids, logits = rows.top_k(row, 1)
+        if ids[0] >= self._model.n_common:
+            return False
+        q = min(math.exp(logits[0] - rows.logsumexp(row)), 1.0)
+        self._confidence.learn(chain.last_q, q)
+        chain.last_q = q
+        chain.tokens.append(ids[0])
+        chain.p.append(chain.path_p * q)
+        return len(chain.tokens) < chain.most and ids[0] not in self._model.eog and chain.p[-1] >= least_p
+
+    def _plan(self, n_feed: int, chain: _Chain) -> tuple[int, list[int]] | None:
+        """The guesses to check with the next pass and the class of their match; None when no pass pays any more."""
+        depth = len(chain.tokens)
+        if self.cache.room < n_feed:
+            return None
+        most = min(MAX_GUESS, chain.most - depth - 1, self.cache.room - n_feed)
+        kind, guesses = self._guesses.find(chain.tokens, most) if self._guesses is not None and most > 0 else (0, [])
+        seconds = self.times.of_pass
+        value, best, best_yield, n = 0.0, 0.0, 0.0, 0
+        reached, p, q = 1.0, chain.path_p, chain.last_q
+        for i in range(len(guesses) + 1):
+            if i > 0:
+                assert self._guesses is not None
+                reached *= self._guesses.chance(kind, i - 1)
+            q = self._confidence.after(q)
+            p *= q
+            worth = 1.0 if self._judge is None else self._judge.gain(depth + i + 1, depth + i + 1, p)
+            value += reached * max(0.0, worth)
+            took = seconds(n_feed + i)
+            rate = value / took if took else 0.0
+            if i == 0 or rate > best_yield:
+                best, best_yield, n = value, rate, i
+        # the first pass tells whether the text can be predicted here
+        if depth and self._judge is not None and best <= self._judge.price * seconds(n_feed + n):
+            return None
+        return kind, guesses[:n]
+
+    def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:
+        """Take the new tokens in. The draft model reads them with its next pass."""
+        self._text += walk.tokens
+        self._readable = self._readable and max(walk.tokens) < self._model.n_common
+        self.times.lag += len(walk.tokens)
+        self._last_q = 0.5
+        if self._guesses is not None:
+            self._guesses.extend(walk.tokens)

@@ -73,7 +73,7 @@ def generate(
                 "gguf_name": session.model.gguf_name,
                 "mode": session.ctx.mode,
             }
-            sys.stdout.write(json.dumps(answer.to_dict(how.method, **more), ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(answer.to_dict(session.method_name, **more), ensure_ascii=False) + "\n")
         else:
             if not answer.text.endswith("\n"):
                 write_answer("\n")

@@ -14,12 +14,15 @@ from localspec.methods.draft.times import DraftTimes
 
 
 class DraftCache:
-    """Owns sequence 0 of `ctx`. `chain` lists the tokens whose K/V rows it holds, without those of the open tree."""
+    """Owns sequence 0 of `ctx`. `chain` lists the tokens whose K/V rows it holds, without those of the open tree.
 
-    def __init__(self, ctx: TreeContext, times: DraftTimes) -> None:
+    Several drafters may use it in turn, if each begins with `start`. `times` is what the passes of all of them took.
+    """
+
+    def __init__(self, ctx: TreeContext) -> None:
         self.ctx = ctx
+        self.times = DraftTimes()
         self.chain: list[int] = []
-        self._times = times
         self._tokens: list[int] = []
         self._parents: list[int] = []
         self.reset()
@@ -82,7 +85,7 @@ class DraftCache:
         before = self.ctx.native_seconds
         done = self.ctx.prefill(tokens)
         self.chain += tokens[:done]
-        self._times.read(len(tokens), self.ctx.native_seconds - before)
+        self.times.read(len(tokens), self.ctx.native_seconds - before)
 
     def decode(self, tokens: Sequence[int], parents: Sequence[int]) -> Rows:
         """Append nodes to the open tree: see `TreeContext.decode`."""
@@ -94,7 +97,7 @@ class DraftCache:
             raise
         self._tokens += tokens
         self._parents += parents
-        self._times.decoded(len(tokens), self.ctx.native_seconds - before)
+        self.times.decoded(len(tokens), self.ctx.native_seconds - before)
         return rows
 
     @property

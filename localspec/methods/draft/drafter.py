@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from localspec.engine.base import Rows, TreeContext
+from localspec.engine.base import Rows
 from localspec.methods.base import Walk
 from localspec.methods.draft.cache import DraftCache
 from localspec.methods.draft.confidence import Confidence
 from localspec.methods.draft.guesses import MAX_GUESS, Guesses
-from localspec.methods.draft.times import DraftTimes
 from localspec.tree import Topology, Tree
 
 #: tokens drafted at most (K of FLy for a draft of a tenth of the target, papers.md 4.1)
@@ -28,12 +27,12 @@ CATCH_UP = 6
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A small model beside the target: a context of its own, which its drafter has to itself.
+    """A small model beside the target, by the cache of its context.
 
     Ids below `n_common` mean the same token in both; `eog` are those that end a text.
     """
 
-    ctx: TreeContext
+    cache: DraftCache
     n_common: int
     eog: frozenset[int] = frozenset()
 
@@ -75,11 +74,9 @@ class DraftDrafter:
     off every pass drafts one token.
     """
 
-    def __init__(
-        self, model: DraftModel, judge: Judge | None = None, times: DraftTimes | None = None, *, guessing: bool = True
-    ) -> None:
-        self.times = times or DraftTimes()
-        self.cache = DraftCache(model.ctx, self.times)
+    def __init__(self, model: DraftModel, judge: Judge | None = None, *, guessing: bool = True) -> None:
+        self.cache = model.cache
+        self.times = model.cache.times
         self._model = model
         self._judge = judge
         self._guesses = Guesses() if guessing else None
@@ -104,7 +101,7 @@ class DraftDrafter:
             self._guesses.start(self._text)
 
     def _can_draft(self) -> bool:
-        return self._readable and len(self._text) < self._model.ctx.n_ctx
+        return self._readable and len(self._text) < self.cache.ctx.n_ctx
 
     def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
         """A chain of at most `max_nodes` nodes, none less likely than `least_p` but the last."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from localspec.methods.base import Drafter, Walk
+from localspec.methods.draft.cache import DraftCache
 from localspec.methods.draft.drafter import DraftModel
 from localspec.tree import Tree
 from tests.toy import EOG, ToyContext
@@ -16,7 +17,7 @@ N_VOCAB = 24
 def toy_model(n_common: int = N_VOCAB, **settings: Any) -> DraftModel:
     """A draft model whose text repeats itself, with a sliding memory of two tokens unless told otherwise."""
     ctx = ToyContext(**{"n_ctx": 400, "n_vocab": N_VOCAB, "memory": 2, **settings})
-    return DraftModel(cast(Any, ctx), n_common, frozenset({EOG}))
+    return DraftModel(DraftCache(cast(Any, ctx)), n_common, frozenset({EOG}))
 
 
 def follow(drafter: Drafter, tree: Tree, n_accepted: int, bonus: int) -> tuple[int, ...]:
@@ -34,7 +35,7 @@ def follow(drafter: Drafter, tree: Tree, n_accepted: int, bonus: int) -> tuple[i
 
 def greedy(model: DraftModel, text: Sequence[int], n: int) -> list[int]:
     """What a fresh context of the toy drafts after `text`, token by token."""
-    old: Any = model.ctx
+    old: Any = model.cache.ctx
     ctx = ToyContext(n_ctx=1 << 20, n_vocab=old.n_vocab, memory=old._memory, eog_bias=old._eog_bias)
     ctx.prefill(text[:-1])
     tokens = [text[-1]]

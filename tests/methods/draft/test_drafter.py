@@ -48,7 +48,7 @@ def test_guesses_save_passes_and_change_nothing() -> None:
             tree = drafter.propose(12)
             assert list(tree.tokens[1:]) == greedy(model, text, 11)
             text += follow(drafter, tree, 11, greedy(model, [*text, *tree.tokens[1:]], 1)[0])
-    passes = [len(model.ctx.trees) for model in (plain, guessing)]  # type: ignore[attr-defined]
+    passes = [len(model.cache.ctx.trees) for model in (plain, guessing)]  # type: ignore[attr-defined]
     assert passes[1] < passes[0] / 2
 
 
@@ -57,7 +57,7 @@ def test_estimates_are_the_probabilities_of_the_paths() -> None:
     drafter = DraftDrafter(model)
     drafter.start([5, 6, 7])
     tree = drafter.propose(5)
-    ctx = toy_model().ctx
+    ctx = toy_model().cache.ctx
     ctx.prefill([5, 6])
     expected = [1.0]
     for token, following in zip(tree.tokens, tree.tokens[1:], strict=False):
@@ -71,7 +71,7 @@ def test_nothing_is_read_twice() -> None:
     """What was accepted stays in the cache, and so does the common beginning of the next prompt."""
     model = toy_model(memory=3)
     drafter = DraftDrafter(model, guessing=False)
-    ctx: Any = model.ctx
+    ctx: Any = model.cache.ctx
     drafter.start(list(range(1, 21)))
     assert ctx.prefilled == [19]
     text = list(range(1, 21))
@@ -116,7 +116,7 @@ def test_a_text_longer_than_the_draft_context_gets_no_drafts() -> None:
 def test_ids_that_mean_something_else_are_neither_drafted_nor_read() -> None:
     """The toy draws all its ids sooner or later; those from 12 on belong to the draft model alone."""
     model = toy_model(n_common=12, memory=3)
-    ctx: Any = model.ctx
+    ctx: Any = model.cache.ctx
     drafter = DraftDrafter(model)
     n_drafted = 0
     for first in range(1, 12):

@@ -21,6 +21,8 @@ from localspec.tree import Topology, Tree
 
 #: tokens drafted at most (K of FLy for a draft of a tenth of the target, papers.md 4.1)
 MAX_DRAFT = 15
+#: probability that stands for that of the token before the first draft
+FIRST = 0.5
 #: tokens that the draft model may lag behind to be fed with the next pass; more are read first, without rows
 CATCH_UP = 6
 
@@ -53,18 +55,14 @@ class Judge(Protocol):
 
 @dataclass(slots=True)
 class _Chain:
-    """A chain in the making. `q` are the probabilities of its tokens, given the ones before, `p` those of the paths;
-    `node` is where the draft model's tree holds the last one that it has read."""
+    """A chain in the making. `q` are the draft model's probabilities of its tokens, `p` the chances that the target
+    takes them; `node` is where the draft model's tree holds the last one that it has read."""
 
     most: int
-    last_q: float
     tokens: list[int] = field(default_factory=list)
+    q: list[float] = field(default_factory=list)
     p: list[float] = field(default_factory=list)
     node: int = -1
-
-    @property
-    def path_p(self) -> float:
-        return self.p[-1] if self.p else 1.0
 
 
 class DraftDrafter:
@@ -83,13 +81,12 @@ class DraftDrafter:
         self._confidence = Confidence()
         self._text: list[int] = []
         self._readable = True
-        #: probability of the token drafted last in the step before, until the chain was left
-        self._last_q = 0.5
+        self._chain: _Chain | None = None
 
     def start(self, prompt: Sequence[int]) -> None:
         """A new generation begins after `prompt`, which the draft model reads now, but for what it knows of it."""
         self._text = list(prompt)
-        self._last_q = 0.5
+        self._chain = None
         self.times.start()
         self._readable = max(prompt) < self._model.n_common
         if not self._can_draft():
@@ -111,7 +108,7 @@ class DraftDrafter:
         self.times.spent = 0.0
         feed = self._catch_up()
         # the last token of a chain is not read, and at least the token after the root can be drafted
-        chain = _Chain(min(max_nodes - 1, MAX_DRAFT, self.cache.room - len(feed) + 1), self._last_q)
+        chain = self._chain = _Chain(min(max_nodes - 1, MAX_DRAFT, self.cache.room - len(feed) + 1))
         while feed:
             feed = self._pass(feed, chain, least_p)
         self.times.lag = 0
@@ -159,10 +156,11 @@ class DraftDrafter:
         if ids[0] >= self._model.n_common:
             return False
         q = min(math.exp(logits[0] - rows.logsumexp(row)), 1.0)
-        self._confidence.learn(chain.last_q, q)
-        chain.last_q = q
+        if chain.q:
+            self._confidence.learn(chain.q[-1], q)
         chain.tokens.append(ids[0])
-        chain.p.append(chain.path_p * q)
+        chain.p.append((chain.p[-1] if chain.p else 1.0) * self._confidence.chance(q))
+        chain.q.append(q)
         return len(chain.tokens) < chain.most and ids[0] not in self._model.eog and chain.p[-1] >= least_p
 
     def _plan(self, n_feed: int, chain: _Chain) -> tuple[int, list[int]] | None:
@@ -174,7 +172,8 @@ class DraftDrafter:
         kind, guesses = self._guesses.find(chain.tokens, most) if self._guesses is not None and most > 0 else (0, [])
         seconds = self.times.of_pass
         value, best, best_yield, n = 0.0, 0.0, 0.0, 0
-        reached, p, q = 1.0, chain.path_p, chain.last_q
+        reached = 1.0
+        p, q = (chain.p[-1], chain.q[-1]) if chain.p else (1.0, FIRST)
         for i in range(len(guesses) + 1):
             if i > 0:
                 assert self._guesses is not None
@@ -197,6 +196,11 @@ class DraftDrafter:
         self._text += walk.tokens
         self._readable = self._readable and max(walk.tokens) < self._model.n_common
         self.times.lag += len(walk.tokens)
-        self._last_q = 0.5
+        if self._chain is not None:
+            for drafted, q, token in zip(self._chain.tokens, self._chain.q, walk.tokens, strict=False):
+                self._confidence.judge(q, drafted == token)
+                if drafted != token:
+                    break
+            self._chain = None
         if self._guesses is not None:
             self._guesses.extend(walk.tokens)

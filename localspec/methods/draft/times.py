@@ -8,6 +8,8 @@ from localspec.calibrate.curve import OnlineCost
 MAX_NODES = 32
 #: a prompt of so many tokens tells what reading takes
 _LEAST_READ = 16
+#: before that, a token is believed to take its part of a pass over so many, which is more
+_UNREAD = 8
 #: share of the newest reading in the mean
 _RATE = 0.3
 
@@ -49,4 +51,5 @@ class DraftTimes:
     @property
     def catching_up(self) -> float:
         """Expected seconds until the draft model has read all of the text and proposed one token."""
-        return self.lag * self._token_seconds + self.of_pass(1)
+        token = self._token_seconds or self.of_pass(_UNREAD) / _UNREAD
+        return self.lag * token + self.of_pass(1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from localspec.methods.draft.confidence import Confidence
 from localspec.methods.draft.drafter import MAX_DRAFT, DraftDrafter
 from localspec.methods.draft.guesses import Guesses
 from tests.methods.draft.steps import N_VOCAB, follow, greedy, toy_model
@@ -52,19 +52,27 @@ def test_guesses_save_passes_and_change_nothing() -> None:
     assert passes[1] < passes[0] / 2
 
 
-def test_estimates_are_the_probabilities_of_the_paths() -> None:
-    model = toy_model()
-    drafter = DraftDrafter(model)
+def test_estimates_follow_how_often_tokens_of_that_confidence_came_true() -> None:
+    """Two classes of tokens, those the draft model is surer of and the others, of which one always comes true."""
+    for right_if_sure in (True, False):
+        confidence = Confidence()
+        for _ in range(60):
+            confidence.judge(0.93, right_if_sure)
+            confidence.judge(0.4, not right_if_sure)
+        assert (confidence.chance(0.95) > 0.9) == right_if_sure == (confidence.chance(0.45) < 0.1)
+    model = toy_model(memory=3, n_ctx=4000)
+    drafter = DraftDrafter(model, guessing=False)
     drafter.start([5, 6, 7])
-    tree = drafter.propose(5)
-    ctx = toy_model().cache.ctx
-    ctx.prefill([5, 6])
-    expected = [1.0]
-    for token, following in zip(tree.tokens, tree.tokens[1:], strict=False):
-        rows = ctx.decode([token], [-1])
-        expected.append(expected[-1] * math.exp(rows.logits(0)[following] - rows.logsumexp(0)))
-        ctx.accept([0])
-    assert tree.p == pytest.approx(expected)
+    first = drafter.propose(5)
+    assert all(0 < deeper < p <= 1 for p, deeper in zip(first.p, first.p[1:], strict=False))
+    for accepted in (4, 0):
+        p = []
+        for _ in range(150):
+            tree = drafter.propose(5)
+            p.append(tree.p[1])
+            follow(drafter, tree, accepted, 1 if accepted else 1 + tree.tokens[1] % 23)
+        later = sum(p[-30:]) / 30
+        assert later > 0.85 if accepted else later < 0.4
 
 
 def test_nothing_is_read_twice() -> None:

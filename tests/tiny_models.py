@@ -9,11 +9,13 @@
 
 Matrices are Q4_1 where they can be: the stock CPU kernels give the same row for every batch size with it. With
 `quantised=False` they are F32, so that a difference in the last bit stays one instead of flipping a rounding. The
-vocabulary is the 256 bytes, a few words and the usual special tokens, so any text can be tokenised.
+vocabulary is the 256 bytes, a few words and the usual special tokens, so any text can be tokenised. `n_vocab`, `tokens`
+(text and type of some ids) and `eos` make another one of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
@@ -43,11 +45,13 @@ class _Weights:
         self.writer.add_tensor(name, (centre + scale * self.rng.standard_normal(shape)).astype(np.float32))
 
 
-def _vocabulary(writer: gguf.GGUFWriter) -> None:
-    tokens = TOKENS + [f"<pad{i}>" for i in range(N_VOCAB - len(TOKENS))]
+def _vocabulary(
+    writer: gguf.GGUFWriter, n_vocab: int, changes: Mapping[int, tuple[str, gguf.TokenType]], eos: int
+) -> None:
+    tokens = TOKENS + [f"<pad{i}>" for i in range(n_vocab - len(TOKENS))]
     n_bytes_end = len(SPECIAL) + 256
     types = []
-    for i in range(N_VOCAB):
+    for i in range(n_vocab):
         if i == 0:
             types.append(gguf.TokenType.UNKNOWN)
         elif i < len(SPECIAL):
@@ -56,12 +60,14 @@ def _vocabulary(writer: gguf.GGUFWriter) -> None:
             types.append(gguf.TokenType.BYTE)
         else:
             types.append(gguf.TokenType.NORMAL if i < len(TOKENS) else gguf.TokenType.UNUSED)
+    for i, (text, kind) in changes.items():
+        tokens[i], types[i] = text, kind
     writer.add_tokenizer_model("llama")
     writer.add_token_list(tokens)
-    writer.add_token_scores([-float(i) for i in range(N_VOCAB)])
+    writer.add_token_scores([-float(i) for i in range(n_vocab)])
     writer.add_token_types(types)
     writer.add_bos_token_id(1)
-    writer.add_eos_token_id(4)
+    writer.add_eos_token_id(eos)
     writer.add_unk_token_id(0)
     writer.add_add_bos_token(False)
     writer.add_add_space_prefix(False)
@@ -157,7 +163,16 @@ def _attention_facts(writer: gguf.GGUFWriter, kind: str) -> None:
         writer.add_rope_dimension_sections([4, 6, 6, 0])
 
 
-def write_tiny(path: Path, kind: str = "llama", seed: int = 1, quantised: bool = True) -> Path:
+def write_tiny(
+    path: Path,
+    kind: str = "llama",
+    seed: int = 1,
+    quantised: bool = True,
+    *,
+    n_vocab: int = N_VOCAB,
+    tokens: Mapping[int, tuple[str, gguf.TokenType]] | None = None,
+    eos: int = 4,
+) -> Path:
     """Write the model and return `path`."""
     writer = gguf.GGUFWriter(path, kind)
     n_layer = N_LAYER[kind]
@@ -166,15 +181,15 @@ def write_tiny(path: Path, kind: str = "llama", seed: int = 1, quantised: bool =
     writer.add_context_length(N_CTX_TRAIN)
     writer.add_embedding_length(N_EMBD)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(N_VOCAB)
+    writer.add_vocab_size(n_vocab)
     if kind == "mamba":
         _mamba_facts(writer)
     else:
         _attention_facts(writer, kind)
-    _vocabulary(writer)
+    _vocabulary(writer, n_vocab, tokens or {}, eos)
 
     weights = _Weights(writer, seed, quantised)
-    weights.matrix("token_embd.weight", N_VOCAB, N_EMBD, gain=np.sqrt(N_EMBD))
+    weights.matrix("token_embd.weight", n_vocab, N_EMBD, gain=np.sqrt(N_EMBD))
     for i in range(n_layer):
         if kind == "mamba":
             _mamba_block(weights, i)
@@ -184,7 +199,7 @@ def write_tiny(path: Path, kind: str = "llama", seed: int = 1, quantised: bool =
             _attention_block(weights, i, kind)
     # llama.cpp knows the last norm of LFM2 by the name that its first files had
     weights.vector("token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight", N_EMBD)
-    weights.matrix("output.weight", N_VOCAB, N_EMBD, gain=3.0)
+    weights.matrix("output.weight", n_vocab, N_EMBD, gain=3.0)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -16,6 +16,7 @@ from localspec.cli import (
     chat,
     convert_heads,
     doctor,
+    drafts,
     generate,
     models,
     replay,
@@ -100,5 +101,5 @@ def _root(
     pass
 
 
-for _module in (chat, generate, bench, verify, replay, calibrate, doctor, models, convert_heads, train_heads):
+for _module in (chat, generate, bench, verify, replay, calibrate, doctor, models, drafts, convert_heads, train_heads):
     _module.register(app)

@@ -106,13 +106,14 @@ class Model:
             raise ModelError(f"{path.name} cannot be loaded: {logs.reason(mark, 'the library gave no reason')}")
         model = cls(handle, path, n_gpu_layers)
         try:
-            model._refuse_unsupported()
+            model.refuse_unsupported()
         except LocalspecError:
             model.close()
             raise
         return model
 
-    def _refuse_unsupported(self) -> None:
+    def refuse_unsupported(self) -> None:
+        """Raise `ModelError` for a kind of model that cannot run here."""
         if L.llama_model_has_encoder(self.handle) or not L.llama_model_has_decoder(self.handle):
             raise ModelError(f"{self.path.name} is an encoder ({self.arch}); localspec runs decoder-only models")
         if L.llama_model_is_diffusion(self.handle):

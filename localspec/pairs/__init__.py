@@ -1,0 +1,1 @@
+"""Which models can draft for which: vocabularies, memory, and the candidates on this machine."""

@@ -76,7 +76,7 @@ def load_models(
         return Model.load(path, n_gpu_layers=n_gpu_layers, use_mmap=use_mmap, progress=watch(stage))
 
     path = hub.find_model(model)
-    second = None if draft is None else _find(draft, path, context)
+    second = None if draft is None else _find(draft, path, context, n_gpu_layers)
     target = load(path, "loading the model")
     if draft is None or second is None:
         return target, None
@@ -87,14 +87,14 @@ def load_models(
         raise
 
 
-def _find(draft: DraftRequest, target: Path, context: ContextParams) -> Path:
+def _find(draft: DraftRequest, target: Path, context: ContextParams, n_gpu_layers: int) -> Path:
     """The file of the draft model, if both models fit into memory."""
     from localspec.pairs.memory import check_memory
 
     path = hub.find_model(draft.model)
     params = replace(context, n_ctx=draft.n_ctx or context.n_ctx, hidden=False)
     params.validate()
-    check_memory(target, context, path, params)
+    check_memory(target, context, path, params, n_gpu_layers)
     return path
 
 

@@ -10,7 +10,7 @@ from localspec.methods.rates import RunningRates
 _EDGES = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 0.99)
 #: how often the target's best token was that of a draft model, by class, before any is counted
 _PRIORS = (0.2, 0.32, 0.45, 0.58, 0.7, 0.8, 0.88, 0.93, 0.97)
-_WEIGHT, _MOST = 6.0, 200.0
+_WEIGHT, _MOST = 6.0, 100.0
 #: mean of that for the token after one of each class; share of the newest case in it at the least
 _NEXT = (0.6, 0.6, 0.62, 0.65, 0.7, 0.73, 0.77, 0.82, 0.88)
 _RATE = 0.05

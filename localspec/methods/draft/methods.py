@@ -27,4 +27,5 @@ def make_draft_method(
         )
     governor = DraftGovernor(curve, max_nodes, model.cache.times) if governed else None
     drafter = DraftDrafter(model, governor)
-    return Method(name, drafter, governor or Fixed(min(max_nodes, MAX_DRAFT + 1)), StrictVerifier())
+    scheduler = governor or Fixed(min(max_nodes, MAX_DRAFT + 1))
+    return Method(name, drafter, scheduler, StrictVerifier(), draft_ctx=model.cache.ctx)

@@ -21,6 +21,8 @@ from localspec.tree import Topology, Tree
 
 #: tokens drafted at most (K of FLy for a draft of a tenth of the target, papers.md 4.1)
 MAX_DRAFT = 15
+#: tokens beside the best one that the draft model finds less likely are no leaves
+LEAST_BESIDE = 0.02
 #: probability that stands for that of the token before the first draft
 FIRST = 0.5
 #: tokens that the draft model may lag behind to be fed with the next pass; more are read first, without rows
@@ -56,27 +58,47 @@ class Judge(Protocol):
 @dataclass(slots=True)
 class _Chain:
     """A chain in the making. `q` are the draft model's probabilities of its tokens, `p` the chances that the target
-    takes them; `node` is where the draft model's tree holds the last one that it has read."""
+    takes them; `node` is where its tree holds the last one that it has read. `beside` has, for each token,
+    those that could come in its place, with their probabilities."""
 
     most: int
     tokens: list[int] = field(default_factory=list)
     q: list[float] = field(default_factory=list)
     p: list[float] = field(default_factory=list)
+    beside: list[list[tuple[int, float]]] = field(default_factory=list)
     node: int = -1
+
+    def tree(self, root: int, confidence: Confidence) -> Tree:
+        """The chain, and leaves beside it."""
+        if not any(self.beside):
+            return Tree(Topology.chain(len(self.tokens) + 1), (root, *self.tokens), (1.0, *self.p))
+        parents, tokens, p = [-1], [root], [1.0]
+        above = 0
+        for token, chance, others in zip(self.tokens, self.p, self.beside, strict=True):
+            node, before = len(tokens), p[above]
+            leaves = [(other, min(before * confidence.chance_beside(q), before)) for other, q in others]
+            for new, new_p in [(token, chance), *leaves]:
+                parents.append(above)
+                tokens.append(new)
+                p.append(new_p)
+            above = node
+        return Tree.of(parents, tokens, p)
 
 
 class DraftDrafter:
     """Drafts chains with `model`, of tokens that `judge` finds worth a pass; without one always as many as asked for.
 
     A text with a token that the draft model does not know, or as long as its context, gets no drafts. With `guessing`
-    off every pass drafts one token.
+    off every pass drafts one token. With a `width` of several tokens, those that the draft model finds nearly as likely
+    as its best one are leaves beside the chain, which no pass was made for.
     """
 
-    def __init__(self, model: DraftModel, judge: Judge | None = None, *, guessing: bool = True) -> None:
+    def __init__(self, model: DraftModel, judge: Judge | None = None, *, guessing: bool = True, width: int = 1) -> None:
         self.cache = model.cache
         self.times = model.cache.times
         self._model = model
         self._judge = judge
+        self._width = width
         self._guesses = Guesses() if guessing else None
         self._confidence = Confidence()
         self._text: list[int] = []
@@ -112,7 +134,7 @@ class DraftDrafter:
         while feed:
             feed = self._pass(feed, chain, least_p)
         self.times.lag = 0
-        return Tree(Topology.chain(len(chain.tokens) + 1), (root, *chain.tokens), (1.0, *chain.p))
+        return chain.tree(root, self._confidence).likeliest(max_nodes)
 
     def _catch_up(self) -> list[int]:
         """Bring the cache up to the text; returns the tokens left for the first pass, the root as the last."""
@@ -152,15 +174,20 @@ class DraftDrafter:
 
     def _draft(self, rows: Rows, row: int, chain: _Chain, least_p: float) -> bool:
         """Add the best token of a row to the chain; returns whether it may go on."""
-        ids, logits = rows.top_k(row, 1)
-        if ids[0] >= self._model.n_common:
+        ids, logits = rows.top_k(row, self._width)
+        n_common = self._model.n_common
+        if ids[0] >= n_common:
             return False
-        q = min(math.exp(logits[0] - rows.logsumexp(row)), 1.0)
+        total = rows.logsumexp(row)
+        q = min(math.exp(logits[0] - total), 1.0)
         if chain.q:
             self._confidence.learn(chain.q[-1], q)
         chain.tokens.append(ids[0])
         chain.p.append((chain.p[-1] if chain.p else 1.0) * self._confidence.chance(q))
         chain.q.append(q)
+        others = zip(ids[1:], logits[1:], strict=True)
+        beside = [(token, math.exp(logit - total)) for token, logit in others if token < n_common]
+        chain.beside.append([(token, q) for token, q in beside if q >= LEAST_BESIDE])
         return len(chain.tokens) < chain.most and ids[0] not in self._model.eog and chain.p[-1] >= least_p
 
     def _plan(self, n_feed: int, chain: _Chain) -> tuple[int, list[int]] | None:
@@ -197,10 +224,16 @@ class DraftDrafter:
         self._readable = self._readable and max(walk.tokens) < self._model.n_common
         self.times.lag += len(walk.tokens)
         if self._chain is not None:
-            for drafted, q, token in zip(self._chain.tokens, self._chain.q, walk.tokens, strict=False):
-                self._confidence.judge(q, drafted == token)
-                if drafted != token:
-                    break
+            self._learn(self._chain, walk.tokens)
             self._chain = None
         if self._guesses is not None:
             self._guesses.extend(walk.tokens)
+
+    def _learn(self, chain: _Chain, tokens: Sequence[int]) -> None:
+        """Compare what was drafted, verified or not, with the tokens that came."""
+        for drafted, q, beside, token in zip(chain.tokens, chain.q, chain.beside, tokens, strict=False):
+            self._confidence.judge(q, drafted == token)
+            for other, other_q in beside:
+                self._confidence.judge_beside(other_q, other == token)
+            if drafted != token:
+                return

@@ -29,6 +29,7 @@ from localspec.loading import DraftRequest, Progress, SecondModel, load_models
 from localspec.materials import Materials
 from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
+from localspec.methods.draft.drafter import DraftDrafter
 from localspec.methods.ptd.native import Corpus
 from localspec.methods.registry import default_method, make_method, uses_bank, uses_heads
 
@@ -269,6 +270,8 @@ class Session:
         try:
             chosen = (acceptance or Acceptance()).apply(chosen, sampler.params, sampler.seed)
             sampler.start(list(prompt))
+            if isinstance(chosen.drafter, DraftDrafter):
+                chosen.drafter.cancelled = cancelled
             events = self.generator.generate(prompt, sampler, chosen, limits, cancelled or (lambda: False))
         except BaseException:
             sampler.close()

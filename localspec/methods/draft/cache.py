@@ -6,7 +6,7 @@ without evaluating anything again; so nothing is ever trimmed while a text goes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from localspec.engine.base import Rows, TreeContext
 from localspec.errors import LocalspecError
@@ -78,14 +78,15 @@ class DraftCache:
         self.ctx.accept(path)
         self.chain += accepted
 
-    def read(self, tokens: Sequence[int]) -> None:
-        """Append tokens to the chain; no tree is open."""
+    def read(self, tokens: Sequence[int], cancelled: Callable[[], bool] | None = None) -> None:
+        """Append tokens to the chain, all unless `cancelled`; no tree is open."""
         if not tokens:
             return
         before = self.ctx.native_seconds
-        done = self.ctx.prefill(tokens)
+        done = self.ctx.prefill(tokens, progress=(lambda _: not cancelled()) if cancelled else None)
         self.chain += tokens[:done]
-        self.times.read(len(tokens), self.ctx.native_seconds - before)
+        del self.chain[self.ctx.n_past() :]  # where the context could not step back from a part of a chunk
+        self.times.read(max(done, 1), self.ctx.native_seconds - before)
 
     def decode(self, tokens: Sequence[int], parents: Sequence[int]) -> Rows:
         """Append nodes to the open tree: see `TreeContext.decode`."""

@@ -8,7 +8,7 @@ suggests is checked by the draft model in one pass, so that one pass may draft s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -95,6 +95,8 @@ class DraftDrafter:
 
     def __init__(self, model: DraftModel, judge: Judge | None = None, *, guessing: bool = True, width: int = 1) -> None:
         self.cache = model.cache
+        #: asked while a prompt is read, which may take long
+        self.cancelled: Callable[[], bool] | None = None
         self.times = model.cache.times
         self._model = model
         self._judge = judge
@@ -115,7 +117,7 @@ class DraftDrafter:
             return
         body = self._text[:-1]
         self.cache.start(body)
-        self.cache.read(body[len(self.cache.chain) :])
+        self.cache.read(body[len(self.cache.chain) :], self.cancelled)
         if self._guesses is not None:
             self._guesses.start(self._text)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from localspec.methods.base import Walk
 from localspec.methods.draft.confidence import Confidence
 from localspec.methods.draft.drafter import MAX_DRAFT, DraftDrafter
 from localspec.methods.draft.guesses import Guesses
@@ -155,6 +156,33 @@ def test_nothing_is_drafted_behind_an_end_of_text() -> None:
     assert len(lengths) > 1
 
 
+def test_leaves_are_what_else_the_target_might_take() -> None:
+    """The chain is the same as without, leaves cost no pass, and where one was accepted the text goes on from there."""
+    chain, tree = toy_model(memory=3), toy_model(memory=3)
+    drafters = DraftDrafter(chain, guessing=False), DraftDrafter(tree, guessing=False, width=3)
+    text = [3, 4, 5]
+    for drafter in drafters:
+        drafter.start(text)
+    for step in range(6):
+        alone, wide = drafters[0].propose(6), drafters[1].propose(20)
+        spine = [0]
+        while children := wide.topology.children[spine[-1]]:
+            spine.append(children[0])
+            tokens = [wide.tokens[child] for child in children]
+            assert len(set(tokens)) == len(tokens) <= 3
+        assert tuple(wide.tokens[node] for node in spine[:6]) == alone.tokens
+        assert len(wide) > len(spine)
+        assert all(wide.p[node] <= wide.p[wide.topology.parents[node]] for node in range(1, len(wide)))
+        leaf = next(node for node in range(len(wide) - 1, 0, -1) if node not in spine)
+        rows: Any = None
+        path = wide.topology.path(leaf)[1:]
+        tokens = [*[wide.tokens[node] for node in path], 7 + step]
+        for drafter, one, taken in ((drafters[0], alone, ()), (drafters[1], wide, path)):
+            drafter.observe(one, rows, Walk(taken, tuple(tokens)))
+        text += tokens
+        assert list(drafters[1].propose(2).tokens[1:]) == greedy(tree, text, 1)
+
+
 class Thrifty:
     """A judge to which tokens below a chance are worth nothing."""
 
@@ -177,6 +205,21 @@ def test_a_chain_ends_where_a_further_pass_does_not_pay() -> None:
         assert list(tree.tokens[1:]) == greedy(model, [1, 2, 3], len(tree) - 1)
         sizes.append(len(tree))
     assert sizes[0] == 16 and sizes[2] == 2 <= sizes[1] < 16
+
+
+def test_reading_a_prompt_can_be_stopped_and_gone_on_with() -> None:
+    model = toy_model(memory=3)
+    ctx: Any = model.cache.ctx
+    drafter = DraftDrafter(model)
+    prompt = [1 + i % 20 for i in range(50)]
+    asked: list[int] = []
+    drafter.cancelled = lambda: len(asked) >= 2 or bool(asked.append(1))
+    drafter.start(prompt)
+    assert 0 < ctx.n_past() < 49
+    drafter.cancelled = None
+    drafter.start(prompt)
+    assert sum(ctx.prefilled) == 49
+    assert list(drafter.propose(6).tokens[1:]) == greedy(model, prompt, 5)
 
 
 def test_an_error_of_the_draft_model_leaves_the_drafter_usable() -> None:

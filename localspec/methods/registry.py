@@ -27,7 +27,8 @@ from localspec.methods.union import UnionDrafter
 UNION = "ptd+heads"
 #: what people use
 METHOD_NAMES = ("auto", "ptd", UNION, "heads", "draft", "lookup", "plain")
-#: what those are measured against: published methods as they are published, and ptd without branches
+#: what those are measured against: published methods as they are published, and ptd without branches; "draft-chain" is
+#: another rival, where there is a draft model
 RIVAL_NAMES = ("ptd-published", "lookahead", "ptd-chain")
 
 #: largest tree, root included: with 64 rows and more, flash attention on the CPU sums in another order, and the text

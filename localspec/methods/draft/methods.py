@@ -10,7 +10,10 @@ from localspec.methods.draft.governor import DraftGovernor
 from localspec.methods.fixed import Fixed
 from localspec.methods.strict import StrictVerifier
 
-DRAFT_NAMES = ("draft",)
+#: "draft-chain" is "draft" without leaves beside its chain
+DRAFT_NAMES = ("draft", "draft-chain")
+#: tokens that "draft" considers at each place
+WIDTH = 3
 
 
 def make_draft_method(
@@ -26,6 +29,6 @@ def make_draft_method(
             "name a small model with the same vocabulary: --draft MODEL",
         )
     governor = DraftGovernor(curve, max_nodes, model.cache.times) if governed else None
-    drafter = DraftDrafter(model, governor)
+    drafter = DraftDrafter(model, governor, width=1 if name == "draft-chain" else WIDTH)
     scheduler = governor or Fixed(min(max_nodes, MAX_DRAFT + 1))
     return Method(name, drafter, scheduler, StrictVerifier(), draft_ctx=model.cache.ctx)

@@ -84,7 +84,7 @@ def test_the_text_is_that_of_plain_decoding(files: dict[str, Path], home: Path, 
 def test_a_model_that_drafts_for_itself_is_always_right(files: dict[str, Path], home: Path) -> None:
     """After every partial step as well: else its cache would differ from the text."""
     with opened(files, "target", "patched") as session:
-        _, done = answer(session, "draft", n=64)
+        _, done = answer(session, "draft-chain", n=64)
         assert done.stats.n_steps == 4
         rates = [taken / steps for steps, taken in zip(done.stats.steps_reaching, done.stats.accepted_at, strict=True)]
         assert rates == [1.0] * 15

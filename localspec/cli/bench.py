@@ -51,7 +51,8 @@ def bench(
             "--methods",
             help="Compared with plain, with commas: auto, ptd, ptd+heads, heads, draft, lookup; the rivals "
             "ptd-published, lookahead, ptd-chain, draft-chain; on draft heads medusa, hydra-static, hydra-best, "
-            "entmtp-star, entmtp-ladder, entmtp-tau, entmtp-value, or entmtp for all seven. By default auto, or draft with --draft.",
+            "entmtp-star, entmtp-ladder, entmtp-tau, entmtp-value, or entmtp for all "
+            "seven. By default auto, or draft with --draft.",
         ),
     ] = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=1, help="Tokens of an answer.")] = 128,

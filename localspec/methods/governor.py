@@ -54,6 +54,8 @@ class Governor:
 
     #: plain steps that one draft is believed to take at most: longer was a hiccup of the machine
     _MOST_DRAFT_COST = 1.0
+    #: plain steps won that count against later losses
+    _MOST_CREDIT = 0.0
 
     def __init__(self, curve: CostCurve | None, max_nodes: int) -> None:
         self.on = True
@@ -198,7 +200,7 @@ class Governor:
         """A step wrote `n_tokens` and cost so many plain steps, draft included. For sub-classes."""
 
     def _judge(self, loss: float) -> str | None:
-        self._deficit = max(0.0, self._deficit + loss)
+        self._deficit = max(-self._MOST_CREDIT, self._deficit + loss)
         useless = self._max_nodes > 1 and self._largest_useful() == 1
         if not (useless or self._deficit > MAX_DEFICIT or self._idle >= MAX_IDLE):
             return None

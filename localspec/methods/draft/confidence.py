@@ -10,7 +10,7 @@ from localspec.methods.rates import RunningRates
 _EDGES = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 0.99)
 #: how often the target's best token was that of a draft model, by class, before any is counted
 _PRIORS = (0.2, 0.32, 0.45, 0.58, 0.7, 0.8, 0.88, 0.93, 0.97)
-_WEIGHT, _MOST = 6.0, 100.0
+_WEIGHT, _MOST = 6.0, 50.0
 #: the same for tokens beside the draft model's best one
 _BESIDE_EDGES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 _BESIDE_PRIORS = (0.005, 0.025, 0.06, 0.11, 0.16, 0.22, 0.32, 0.45)
@@ -38,6 +38,10 @@ class Confidence:
     def judge(self, q: float, right: bool) -> None:
         """The target took such a token, or another one."""
         self._right.count(bisect_right(_EDGES, q), right)
+
+    def doubt(self) -> None:
+        """Much text has come since the last draft: what was counted before tells little."""
+        self._right.fade(_WEIGHT)
 
     def chance_beside(self, q: float) -> float:
         """`chance` of a token beside the best one."""

@@ -26,7 +26,9 @@ LEAST_BESIDE = 0.02
 #: probability that stands for that of the token before the first draft
 FIRST = 0.5
 #: tokens that the draft model may lag behind to be fed with the next pass; more are read first, without rows
-CATCH_UP = 6
+CATCH_UP = 8
+#: tokens that it always lags behind, when all drafts were accepted
+FEW = 2
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ class Judge(Protocol):
     @property
     def price(self) -> float:
         """Tokens that every second has to bring: as many as generation brought lately."""
+        ...
+
+    @property
+    def stake(self) -> float:
+        """Seconds that the draft of one step may take."""
         ...
 
     def gain(self, n_nodes: int, depth: int, p: float) -> float:
@@ -144,9 +151,16 @@ class DraftDrafter:
         cache.settle(text[: len(text) - 1])
         feed = text[len(cache.chain) :]
         if len(feed) > CATCH_UP:
-            cache.read(feed[:-1])
-            feed = feed[-1:]
+            cache.read(feed[:-CATCH_UP])
+            feed = feed[-CATCH_UP:]
+            self._confidence.doubt()
         return feed
+
+    def _review(self, rows: Rows, feed: Sequence[int]) -> None:
+        """Would it have drafted the tokens of the text that it reads only now? That tells more than one draft does."""
+        for row, token in enumerate(feed[1:]):
+            ids, logits = rows.top_k(row, 1)
+            self._confidence.judge(math.exp(logits[0] - rows.logsumexp(row)), ids[0] == token)
 
     def _pass(self, feed: list[int], chain: _Chain, least_p: float) -> list[int]:
         """One pass of the draft model over `feed`, and over guesses behind it: adds to the chain what it drafts.
@@ -160,6 +174,8 @@ class DraftDrafter:
         first = self.cache.n_nodes
         nodes = [*feed, *guesses]
         rows = self.cache.decode(nodes, [chain.node, *range(first, first + len(nodes) - 1)])
+        if len(feed) > FEW:
+            self._review(rows, feed)
         row = len(feed) - 1
         n_right = 0
         going = True
@@ -216,8 +232,10 @@ class DraftDrafter:
             if i == 0 or rate > best_yield:
                 best, best_yield, n = value, rate, i
         # the first pass tells whether the text can be predicted here
-        if depth and self._judge is not None and best <= self._judge.price * seconds(n_feed + n):
-            return None
+        if depth and self._judge is not None:
+            took = seconds(n_feed + n)
+            if best <= self._judge.price * took or self.times.spent + took > self._judge.stake:
+                return None
         return kind, guesses[:n]
 
     def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from localspec.calibrate.curve import CostCurve
 from localspec.methods.base import Walk
 from localspec.methods.draft.times import DraftTimes
-from localspec.methods.governor import LOOK_EVERY, Governor
+from localspec.methods.governor import LOOK_EVERY, MAX_DEFICIT, Governor
 from localspec.tree import Tree
 
 #: share of a text's plain steps that retries may leave lost at most
@@ -22,8 +22,9 @@ _RATE = 0.1
 class DraftGovernor(Governor):
     """See the module's text; `times` are those of the drafter."""
 
-    #: a draft may take several plain steps, and all of them count
+    #: a draft may take several plain steps, and all of them count; so one that fails must not turn off what has won
     _MOST_DRAFT_COST = 16.0
+    _MOST_CREDIT = 8.0
 
     def __init__(self, curve: CostCurve | None, max_nodes: int, times: DraftTimes) -> None:
         self._times = times
@@ -49,6 +50,12 @@ class DraftGovernor(Governor):
         plain = self._cost.plain_seconds
         return self._rate / plain if plain else 0.0
 
+    @property
+    def stake(self) -> float:
+        """Seconds that the draft of one step may take: what may be lost until speculation goes off."""
+        left = MAX_DEFICIT - self._deficit if self.on else MAX_DEFICIT
+        return left * (self._cost.plain_seconds or 0.0)
+
     def gain(self, n_nodes: int, depth: int, p: float) -> float:
         """Tokens that a node brings beside `n_nodes` others, less those that the time to verify it would bring."""
         relative = self._cost.relative
@@ -59,10 +66,21 @@ class DraftGovernor(Governor):
     def budget(self) -> int:
         """Most nodes worth drafting for the coming step; 1 means no draft at all."""
         n = super().budget()
-        if n > 1 and not self.on and not self._can_retry():
-            self._next_probe = self._step + LOOK_EVERY
-            return 1
+        if n > 1 and not self.on:
+            if not self._can_retry():
+                self._next_probe = self._step + LOOK_EVERY
+                return 1
+            self._trust.start()  # the drafter looks again at what its estimates are worth
         return n
+
+    def select(self, tree: Tree) -> Tree:
+        """The nodes worth verifying."""
+        plain = self._cost.plain_seconds
+        if not self.on and plain:
+            # a short draft is judged by what it cost, not by long ones of the past, nor by reading what was missed
+            passes = tree.topology.depth * self._times.of_pass(1)
+            self._draft_cost = min(self._draft_cost, passes / plain)
+        return super().select(tree)
 
     def _cheap_draft(self) -> bool:
         return False

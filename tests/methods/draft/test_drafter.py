@@ -187,6 +187,7 @@ class Thrifty:
     """A judge to which tokens below a chance are worth nothing."""
 
     price = 1.0
+    stake = 1e9
 
     def __init__(self, least: float) -> None:
         self.least = least

@@ -77,6 +77,8 @@ class Work:
         rng = random.Random(seed)
         self.drafter.start(self.text)
         self.governor.start()
+        self._own = ToyContext(n_ctx=1 << 16, n_vocab=24, memory=3)
+        self._own.prefill(self.text[:-1])
         position, time = 0, 0.0
         while position < n_tokens:
             budget = self.governor.budget()
@@ -99,14 +101,19 @@ class Work:
         return position * PLAIN / time
 
     def _walk(self, tree: Tree, position: int, rng: random.Random) -> Walk:
+        """What is written: the draft model's own next token where that is right, and another one elsewhere."""
         path: list[int] = []
-        for node in range(1, len(tree)):  # a chain
-            if rng.random() >= self.right(position + len(path)):
-                break
-            path.append(node)
-        tokens = [tree.tokens[node] for node in path]
-        # a token of its own: the same by chance would be one more that was right
-        tokens.append(rng.choice([token for token in range(1, 24) if token not in tree.tokens]))
+        tokens: list[int] = []
+        node: int | None = 0
+        while node is not None:
+            best = self._own.decode(tree.tokens[node : node + 1], [-1]).argmax(0)
+            self._own.accept([0])
+            right = rng.random() < self.right(position + len(tokens))
+            token = best if right else rng.choice([token for token in range(1, 24) if token != best])
+            tokens.append(token)
+            node = tree.child(node, token)
+            if node is not None:
+                path.append(node)
         return Walk(tuple(path), tuple(tokens))
 
 

@@ -153,8 +153,9 @@ def header_lines(header: dict[str, Any]) -> list[str]:
         nodes += ", typical acceptance (lossy)"
     if header.get("draft_sampling"):
         nodes += ", drafts by chance (lossless, but not the text of plain)"
+    draft = f", draft model {header['draft']}" if header.get("draft") else ""
     return [
-        f"{header['file']} ({header['description']}), {header['device']}, threads {header['threads']}, "
+        f"{header['file']} ({header['description']}){draft}, {header['device']}, threads {header['threads']}, "
         f"flash attention {attention}, K/V {header['kv_cache']}, context {header['n_ctx']}",
         f"{header['build']}, {header['mode']} mode, {machine['cpu']}, {machine['system']}; "
         f"{header['prompts']} prompts x {header['max_tokens']} tokens x {header['repeats']}, "

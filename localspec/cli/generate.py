@@ -71,6 +71,7 @@ def generate(
                 "seed": params.seed,
                 "model": session.name,
                 "gguf_name": session.model.gguf_name,
+                "draft": None if session.draft is None else session.draft.name,
                 "mode": session.ctx.mode,
             }
             sys.stdout.write(json.dumps(answer.to_dict(session.method_name, **more), ensure_ascii=False) + "\n")

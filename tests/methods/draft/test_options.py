@@ -22,7 +22,8 @@ def test_a_draft_model_alone_chooses_the_method(pair: list[str], tmp_path: Path)
     env = {"LOCALSPEC_HOME": str(tmp_path)}
     made = localspec("generate", *pair, "--raw", "--temp", "0", "-n", "24", "--json", "once upon a time", env=env)
     assert made.returncode == 0, made.stderr
-    assert json.loads(made.stdout)["speculation"]["method"] == "draft"
+    content = json.loads(made.stdout)
+    assert content["speculation"]["method"] == "draft" and content["draft"] == "small"
     named = localspec("generate", *pair, "--method", "ptd", "--raw", "-n", "4", "--json", "once upon a time", env=env)
     assert json.loads(named.stdout)["speculation"]["method"] == "ptd"
 

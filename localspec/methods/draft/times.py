@@ -30,7 +30,10 @@ class DraftTimes:
         self.spent, self.lag = 0.0, 0
 
     def decoded(self, n: int, seconds: float) -> None:
-        """A pass over `n` nodes took `seconds`."""
+        """A pass over `n` nodes took `seconds`. The first of all is not counted as spent: it lays out weights, once."""
+        if self._cost.plain_seconds is None:
+            self._cost.observe(min(n, MAX_NODES), seconds)
+            return
         if n > MAX_NODES:
             self.spent += seconds
             return

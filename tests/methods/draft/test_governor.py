@@ -59,14 +59,14 @@ class Work:
 
     def __init__(
         self, right: Callable[[int], float], *, share: float = 0.35, reading: float = 0.04, sure: float = 1.0,
-        cost: Callable[[int], float] = gentle,
+        cost: Callable[[int], float] = gentle, calibrated: bool = True,
     ) -> None:  # fmt: skip
         self.right, self.cost = right, cost
         self.ctx = TimedContext(share, reading, sure)
         ctx: Any = self.ctx
         model = DraftModel(DraftCache(ctx), 24)
         curve = CostCurve(SIZES, tuple(PLAIN * cost(n) for n in SIZES))
-        self.governor = DraftGovernor(curve, 63, model.cache.times)
+        self.governor = DraftGovernor(curve if calibrated else None, 63, model.cache.times)
         self.drafter = DraftDrafter(model, self.governor)
         self.notes: list[tuple[int, str]] = []
         self.proposals: list[int] = []
@@ -120,11 +120,14 @@ class Work:
 @pytest.mark.parametrize("share", [0.1, 0.35, 0.8])
 @pytest.mark.parametrize("sure", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("right", [0.0, 0.15])
-def test_text_that_it_cannot_predict_loses_less_than_three_per_cent(share: float, sure: float, right: float) -> None:
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_text_that_it_cannot_predict_loses_less_than_three_per_cent(
+    share: float, sure: float, right: float, calibrated: bool
+) -> None:
     for seed in range(4):
-        work = Work(lambda _: right, share=share, sure=sure, reading=share / 8)
+        work = Work(lambda _: right, share=share, sure=sure, reading=share / 8, calibrated=calibrated)
         assert work.run(500, seed) > 0.97
-        assert work.notes[0][1] == OFF_NOTE
+        assert right or work.notes[0][1] == OFF_NOTE
 
 
 def test_while_off_the_draft_model_is_not_run() -> None:
@@ -138,6 +141,10 @@ def test_while_off_the_draft_model_is_not_run() -> None:
 def test_good_drafts_are_turned_into_speed(share: float, right: float, least: float) -> None:
     speeds = [Work(lambda _: right, share=share, reading=share / 8).run(600, seed) for seed in range(3)]
     assert sorted(speeds)[1] > least
+
+
+def test_cheap_verification_is_discovered_without_a_curve() -> None:
+    assert Work(lambda _: 0.9, share=0.1, reading=0.01, calibrated=False).run(600) > 1.8
 
 
 def test_a_dear_draft_model_of_modest_quality_is_switched_off() -> None:

@@ -51,21 +51,22 @@ class DraftCache:
         n = min(len(self.chain), len(text))
         keep = next((i for i in range(n) if self.chain[i] != text[i]), n)
         if keep == len(self.chain):
-            self.settle(text)
+            self.settle(text, len(text))
             return
         self._close()
         kept = self.ctx.trim(keep)
         del self.chain[min(kept, keep) :]
 
-    def settle(self, text: Sequence[int]) -> None:
-        """Turn what the open tree has of `text`, which goes on where the chain ends, into chain; drop the rest."""
+    def settle(self, text: Sequence[int], end: int) -> None:
+        """Turn what the open tree has of the first `end` tokens of `text`, which goes on where the chain ends, into
+        chain; drop the rest."""
         if not self._tokens:
             return
         path: list[int] = []
         below = -1
         for node, parent in enumerate(self._parents):  # parents come first
             at = len(self.chain) + len(path)
-            if at == len(text):
+            if at == end:
                 break
             if parent == below and self._tokens[node] == text[at]:
                 path.append(node)

@@ -148,7 +148,7 @@ class DraftDrafter:
     def _catch_up(self) -> list[int]:
         """Bring the cache up to the text; returns the tokens left for the first pass, the root as the last."""
         cache, text = self.cache, self._text
-        cache.settle(text[: len(text) - 1])
+        cache.settle(text, len(text) - 1)
         feed = text[len(cache.chain) :]
         if len(feed) > CATCH_UP:
             cache.read(feed[:-CATCH_UP])
@@ -171,23 +171,25 @@ class DraftDrafter:
         if plan is None:
             return []
         kind, guesses = plan
-        first = self.cache.n_nodes
+        first, depth = self.cache.n_nodes, len(chain.tokens)
         nodes = [*feed, *guesses]
         rows = self.cache.decode(nodes, [chain.node, *range(first, first + len(nodes) - 1)])
         if len(feed) > FEW:
             self._review(rows, feed)
         row = len(feed) - 1
-        n_right = 0
+        n_right = n_judged = 0
         going = True
         for guess in (*guesses, None):
             chain.node = first + row
             going = self._draft(rows, row, chain, least_p)
-            if not going or chain.tokens[-1] != guess:
+            agreed = len(chain.tokens) > depth + n_right and chain.tokens[-1] == guess
+            n_judged += guess is not None
+            n_right += agreed
+            if not (going and agreed):
                 break
-            n_right += 1
             row += 1
-        if self._guesses is not None and guesses:
-            self._guesses.count(kind, len(guesses), n_right)
+        if self._guesses is not None:
+            self._guesses.count(kind, n_judged, n_right)
         return chain.tokens[-1:] if going else []
 
     def _draft(self, rows: Rows, row: int, chain: _Chain, least_p: float) -> bool:

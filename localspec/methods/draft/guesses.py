@@ -69,7 +69,7 @@ class Guesses:
         """How likely guess `i` (from 0) of a match of that class is right when those before it are."""
         return self._rates.p[kind * MAX_GUESS + i]
 
-    def count(self, kind: int, n_guessed: int, n_right: int) -> None:
-        """Of `n_guessed` guesses the first `n_right` were what the draft model said."""
-        for i in range(min(n_guessed, n_right + 1)):
+    def count(self, kind: int, n_judged: int, n_right: int) -> None:
+        """Of `n_judged` guesses the first `n_right` were what the draft model said; at most one was not."""
+        for i in range(n_judged):
             self._rates.count(kind * MAX_GUESS + i, i < n_right)

@@ -247,5 +247,5 @@ def test_guesses_are_believed_as_far_as_they_come_true() -> None:
     guesses = Guesses()
     before = guesses.chance(3, 0), guesses.chance(3, 1)
     for _ in range(50):
-        guesses.count(3, 6, 1)
+        guesses.count(3, 2, 1)
     assert guesses.chance(3, 0) > before[0] and guesses.chance(3, 1) < before[1] / 4

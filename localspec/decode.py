@@ -191,7 +191,7 @@ class Generator:
     def _step(self, job: _Job) -> tuple[StepEvent, str | None]:
         """One forward pass; the chain grows by the root and all accepted nodes but a final one."""
         ctx, method = self.ctx, job.method
-        native = ctx.native_seconds + job.sampler.native_seconds
+        native = ctx.native_seconds + job.sampler.native_seconds + method.native_seconds
         t0 = perf_counter()
         tree = self._propose(job)
         t1 = perf_counter()
@@ -212,7 +212,7 @@ class Generator:
         proposing = t1 - t0 + t5 - t4
         note = method.scheduler.observe(tree, walk, t4 - t1, proposing)
         _count(job.stats, tree, walk, n)
-        native = ctx.native_seconds + job.sampler.native_seconds - native
+        native = ctx.native_seconds + job.sampler.native_seconds + method.native_seconds - native
         forgiven = tuple(i for i in walk.forgiven if i < n)
         total = perf_counter() - t0
         job.stats.forgiven += [job.stats.n_tokens - n + i for i in forgiven]

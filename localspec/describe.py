@@ -26,6 +26,7 @@ def describe(session: Session) -> dict[str, object]:
         "tree_limit": session.ctx.tree_limit_reason,
         "device": session.device,
         "gpu_layers": session.layers_on_gpu,
+        "draft": None if session.draft is None else session.draft.name,
         "build": machine.library().build,
         "machine": machine.machine(),
     }

@@ -1,4 +1,4 @@
-"""What the methods of a session are made of: the corpus and pool of ptd, draft heads and their bank.
+"""What the methods of a session are made of: the corpus and pool of ptd, draft heads and their bank, a draft model.
 
 Each is made when a method first needs it, and kept.
 """
@@ -13,6 +13,8 @@ from localspec.engine.base import TreeContext
 from localspec.engine.heads import make_heads
 from localspec.engine.model import Model
 from localspec.heads.choose import HYDRA_KIND, MEDUSA_KIND
+from localspec.loading import SecondModel
+from localspec.methods.draft.drafter import DraftModel
 from localspec.methods.head_methods import HeadKit
 from localspec.methods.heads import Evaluator
 from localspec.methods.ptd.corpus import corpus_text
@@ -25,12 +27,19 @@ class Materials:
     """
 
     def __init__(
-        self, model: Model, ctx: TreeContext, *, pool: bool = True, head_files: Mapping[str, Path] | None = None
+        self,
+        model: Model,
+        ctx: TreeContext,
+        *,
+        pool: bool = True,
+        head_files: Mapping[str, Path] | None = None,
+        draft: SecondModel | None = None,
     ) -> None:
         self._model = model
         self._ctx = ctx
         self._keep_pool = pool
         self.head_files = dict(head_files or {})
+        self._second = draft
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -41,6 +50,11 @@ class Materials:
     def pool(self) -> Pool | None:
         """What answers taught the drafter for later ones; None when nothing may outlive its text."""
         return new_pool(corpus=self.corpus) if self._keep_pool else None
+
+    @cached_property
+    def draft(self) -> DraftModel | None:
+        """The draft model as its drafters see it; None without one."""
+        return None if self._second is None else self._second.for_drafter(self._model.eog)
 
     def clear_pool(self) -> None:
         """Forget what answers taught the drafter."""

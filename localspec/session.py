@@ -10,14 +10,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from localspec import decode, hub, machine
+from localspec import decode, hub, machine, placement
 from localspec.calibrate.curve import CostCurve
 from localspec.calibrate.measure import CALIBRATION_TEXT
 from localspec.calibrate.obtain import Outcome, find, measure_and_store
 from localspec.calibrate.store import CurveKey
 from localspec.chat import ChatTemplate, Message, chat_tokens
 from localspec.decode import Limits
-from localspec.engine import kernels
 from localspec.engine.base import FloatArray, TreeContext
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams, SamplingParams, check_gpu_layers
@@ -26,14 +25,14 @@ from localspec.entmtp.in_use import calibrated_bank
 from localspec.entmtp.prompts import AUTO
 from localspec.events import Event
 from localspec.heads.choose import choose_heads
+from localspec.loading import DraftRequest, Progress, SecondModel, load_models
 from localspec.materials import Materials
 from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
+from localspec.methods.draft.drafter import DraftDrafter
 from localspec.methods.ptd.native import Corpus
-from localspec.methods.registry import make_method, uses_bank, uses_heads
+from localspec.methods.registry import default_method, make_method, uses_bank, uses_heads
 
-#: called with what is going on ("loading the model", "measuring this machine") and the share that is done, 0 to 1
-Progress = Callable[[str, float], None]
 Cancelled = Callable[[], bool]
 
 
@@ -41,7 +40,8 @@ class Session:
     """One model, one context, one sequence. Not safe for use from several threads at once.
 
     `name` is what people call the model: its name in models.txt, else that of the file. `ctx` is the tree context;
-    whoever changes its sequence calls `forget` afterwards. `calibration` tells where the curve came from, None before.
+    whoever changes its sequence calls `forget` afterwards. `draft` is a second model that drafts, closed with the
+    session. `calibration` tells where the curve came from, None before.
     """
 
     def __init__(
@@ -53,8 +53,10 @@ class Session:
         n_gpu_layers: int = -1,
         pool: bool = True,
         heads: Sequence[Path] = (),
+        draft: SecondModel | None = None,
     ) -> None:
         self.model = model
+        self.draft = draft
         self.params = context
         self.method_name = method
         self.name = hub.name_of(model.path)
@@ -63,7 +65,7 @@ class Session:
         #: the kind of text to come, for which trees were calibrated: chat, code, math or auto
         self.task = AUTO
         self.ctx: TreeContext = model.new_context(replace(context, hidden=context.hidden or bool(files)))
-        self.materials = Materials(model, self.ctx, pool=pool, head_files=files)
+        self.materials = Materials(model, self.ctx, pool=pool, head_files=files, draft=draft)
         self._n_gpu_layers = n_gpu_layers
         self._progress: Progress | None = None
         self.generator = decode.Generator(model, self.ctx)
@@ -77,19 +79,21 @@ class Session:
         model: str | Path | None = None,
         *,
         context: ContextParams | None = None,
-        method: str = "auto",
+        method: str | None = None,
         n_gpu_layers: int = -1,
         use_mmap: bool = True,
         pool: bool = True,
         heads: Sequence[Path] = (),
+        draft: DraftRequest | None = None,
         task: str = AUTO,
         progress: Progress | None = None,
     ) -> Session:
-        """Find and load `model` (a name, a path, or None for the default) and make it ready for `method`.
+        """Find and load `model` (a name, a path, or None for the default) and make it ready for `method` (None: "draft"
+        with a draft model, else "auto").
 
         `heads` are files of draft heads for it, at most one of a kind; see `choose_heads` for what is used without.
-        `task` is the bank of trees that methods of EntMTP take. The first time a model is used with a method that
-        drafts, the cost curve is measured (at most 10 s).
+        `draft` is a second model that drafts for it. `task` is the bank of trees that methods of EntMTP take. The first
+        time a model is used with a method that drafts, the cost curve is measured (at most 10 s).
 
         Raises `ModelError`, `UsageError` or `EngineError`.
         """
@@ -97,20 +101,20 @@ class Session:
         context.validate()
         check_gpu_layers(n_gpu_layers)
         machine.refuse_unfit_library()
-
-        def on_load(share: float) -> bool:
-            if progress is not None:
-                progress("loading the model", share)
-            return True
-
-        path = hub.find_model(model)
-        loaded = Model.load(path, n_gpu_layers=n_gpu_layers, use_mmap=use_mmap, progress=on_load)
+        method = method or default_method(draft is not None)
+        loaded, second = load_models(
+            model, draft, context, n_gpu_layers=n_gpu_layers, use_mmap=use_mmap, progress=progress
+        )
         try:
-            session = cls(loaded, context, method=method, n_gpu_layers=n_gpu_layers, pool=pool, heads=heads)
+            session = cls(
+                loaded, context, method=method, n_gpu_layers=n_gpu_layers, pool=pool, heads=heads, draft=second
+            )
             session.on_progress(progress)
             session.task = task
             session.method(method)
         except BaseException:
+            if second is not None:
+                second.close()
             loaded.close()
             raise
         return session
@@ -122,11 +126,13 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """End a generation that is under way, free context and model. Idempotent."""
+        """End a generation that is under way, free contexts and models. Idempotent."""
         if self._active is not None:
             self._active.close()
         self.ctx.close()
         self.model.close()
+        if self.draft is not None:
+            self.draft.close()
 
     def on_progress(self, progress: Progress | None) -> None:
         """Report later measurements to `progress`."""
@@ -179,6 +185,7 @@ class Session:
             pool=pool,
             corpus=corpus,
             heads=heads,
+            draft=materials.draft,
         )
 
     @property
@@ -212,29 +219,17 @@ class Session:
     @property
     def curve_key(self) -> CurveKey:
         """What the cost curve of this session belongs to."""
-        params = self.params
-        n_threads, n_threads_batch = params.resolve_threads()
-        attention = "flash attention" if params.flash_attn else "plain attention"
-        return CurveKey(
-            model=self.model.fingerprint,
-            library=machine.library_id(),
-            device=self.device,
-            n_threads=n_threads,
-            mode=self.ctx.mode,
-            setup=f"k {params.type_k}, v {params.type_v}, {attention}, {n_threads_batch} batch threads, "
-            f"{self.layers_on_gpu} layers on the GPU" + ("" if kernels.enabled() else ", stock kernels"),
-        )
+        return placement.curve_key(self.model, self.params, self.ctx.mode, self.layers_on_gpu)
 
     @property
     def layers_on_gpu(self) -> int:
         """Layers that run on a GPU, the output layer counted as one; 0 without a GPU."""
-        most = self.model.n_layer + 1 if machine.gpus() else 0
-        return most if self._n_gpu_layers < 0 else min(self._n_gpu_layers, most)
+        return placement.layers_on_gpu(self.model, self._n_gpu_layers)
 
     @property
     def device(self) -> str:
         """Where the model runs, for people."""
-        return ", ".join(machine.gpus()) if self.layers_on_gpu else machine.cpu_name()
+        return placement.device_name(self.layers_on_gpu)
 
     @property
     def template(self) -> ChatTemplate:
@@ -275,6 +270,8 @@ class Session:
         try:
             chosen = (acceptance or Acceptance()).apply(chosen, sampler.params, sampler.seed)
             sampler.start(list(prompt))
+            if isinstance(chosen.drafter, DraftDrafter):
+                chosen.drafter.cancelled = cancelled
             events = self.generator.generate(prompt, sampler, chosen, limits, cancelled or (lambda: False))
         except BaseException:
             sampler.close()

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 LEGEND = (
     "tok/s and x plain are medians over prompts, without prompt reading; bound: x plain of the best tree size, or with "
     "heads of the best static tree and its draft, from replay and the cost of steps in such texts; nodes: verified a "
-    "step; native: share of the time inside llama.cpp; py ms: all other time of a step; same: prompts whose tokens are "
-    "those of plain."
+    "step; draft: share of the time spent on drafts; native: that inside llama.cpp; py ms: all other time of a step; "
+    "same: prompts whose tokens are those of plain."
 )
 
 
@@ -36,7 +36,8 @@ class Row:
 
     `ratios` has one value a prompt; the quartiles are theirs. `prompt_tokens_per_second` counts tokens that were not in
     the cache; None when all were. `nodes_per_step` counts the roots: 1 is plain decoding. `identical` of `n_prompts`
-    prompts gave the tokens of plain in all repeats. A method is not `lossless` when a text of it may lack the model's
+    prompts gave the tokens of plain in all repeats. `draft_share` and `native_share` are shares of the time, of making
+    drafts and of being inside the native library. A method is not `lossless` when a text of it may lack the model's
     distribution.
     """
 
@@ -52,6 +53,7 @@ class Row:
     tokens_per_step: float
     nodes_per_step: float
     acceptance: tuple[float, ...]
+    draft_share: float
     native_share: float
     python_ms_per_step: float
     identical: int
@@ -110,6 +112,7 @@ def _row(method: str, task: str, runs: Sequence[Run]) -> Row:
         tokens_per_step=sum(s.n_tokens for s in stats) / max(1, steps),
         nodes_per_step=1 + sum(s.n_drafted for s in stats) / max(1, steps),
         acceptance=tuple(acceptance(stats)),
+        draft_share=sum(s.propose_seconds for s in stats) / seconds if seconds else 0.0,
         native_share=native / seconds if seconds else 0.0,
         python_ms_per_step=(seconds - native) / max(1, steps) * 1e3,
         identical=len(speeds) - len(differing),
@@ -154,8 +157,9 @@ def header_lines(header: dict[str, Any]) -> list[str]:
         nodes += f", {accept} acceptance{rule} (lossy)"
     if header.get("draft_sampling"):
         nodes += ", drafts by chance (lossless, but not the text of plain)"
+    draft = f", draft model {header['draft']}" if header.get("draft") else ""
     return [
-        f"{header['file']} ({header['description']}), {header['device']}, threads {header['threads']}, "
+        f"{header['file']} ({header['description']}){draft}, {header['device']}, threads {header['threads']}, "
         f"flash attention {attention}, K/V {header['kv_cache']}, context {header['n_ctx']}",
         f"{header['build']}, {header['mode']} mode, {machine['cpu']}, {machine['system']}; "
         f"{header['prompts']} prompts x {header['max_tokens']} tokens x {header['repeats']}, "
@@ -209,11 +213,11 @@ def off_lines(runs: Sequence[Run]) -> list[str]:
 def _table(rows: Sequence[Row], result: BenchResult) -> Table:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")  # eleven columns in 80
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")  # twelve columns in 80
     table.add_column("Task", no_wrap=True)
     table.add_column("Method", no_wrap=True)
     bound_too = ("bound",) if result.bounds else ()
-    for name in ("tok/s", "x plain", "quartiles", *bound_too, "tok/step", "nodes", "native", "py ms", "same"):
+    for name in ("tok/s", "x plain", "quartiles", *bound_too, "tok/step", "nodes", "draft", "native", "py ms", "same"):
         table.add_column(name, justify="right", no_wrap=True)
     last = rows[0].task
     for row in rows:
@@ -244,6 +248,7 @@ def _cells(row: Row) -> list[str]:
         "" if plain else f"{row.ratio_q1:.2f}-{row.ratio_q3:.2f}",
         f"{row.tokens_per_step:.2f}",
         f"{row.nodes_per_step:.2f}",
+        "" if plain else f"{row.draft_share:.0%}",
         f"{row.native_share:.0%}",
         f"{row.python_ms_per_step:.2f}",
         "" if plain else f"{row.identical}/{row.n_prompts}",

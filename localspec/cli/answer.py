@@ -25,14 +25,15 @@ OFF = "spec off: "
 
 @contextmanager
 def open_session(
-    engine: EngineOptions, method: str, *, pool: bool = True, bank: str = "auto", hidden: bool = False
+    engine: EngineOptions, method: str | None, *, pool: bool = True, bank: str = "auto", hidden: bool = False
 ) -> Iterator[Session]:
     """A session as the options say, with progress bars while it is made; see `Session.open` on `pool` and `bank`, its
-    `task`, and `ContextParams` on `hidden`."""
+    `task`, and on the default of `method`, and `ContextParams` on `hidden`."""
     from localspec.machine import load_native
 
     context = replace(engine.context(), hidden=hidden)
     load_native()
+    draft = engine.drafting()
     from localspec.session import Session
 
     with named_as_options(), progress_bar() as progress:
@@ -43,6 +44,7 @@ def open_session(
             n_gpu_layers=engine.gpu_layers,
             pool=pool,
             heads=engine.heads or (),
+            draft=draft,
             task=bank,
             progress=progress,
         )

@@ -23,6 +23,8 @@ localspec bench --task edit --limit 4
 
 localspec bench -m qwen2.5-coder-1.5b-instruct --methods lookup,auto -o bench.json --plot bench.svg
 
+localspec bench -m qwen2.5-coder-1.5b-instruct --draft qwen2.5-coder-0.5b-instruct --methods draft,ptd
+
 localspec bench --methods entmtp,ptd+heads --bound
 
 localspec bench --nodes 8 --methods ptd,heads,ptd+heads
@@ -44,14 +46,15 @@ def bench(
     accepting: AcceptOptions,
     logs: LogOptions,
     methods: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--methods",
-            help="Compared with plain, with commas: auto, ptd, ptd+heads, heads, lookup; the rivals ptd-published, "
-            "lookahead, ptd-chain; on draft heads medusa, hydra-static, hydra-best, entmtp-star, entmtp-ladder, "
-            "entmtp-tau, entmtp-value, or entmtp for all seven.",
+            help="Compared with plain, with commas: auto, ptd, ptd+heads, heads, draft, lookup; the rivals "
+            "ptd-published, lookahead, ptd-chain, draft-chain; on draft heads medusa, hydra-static, hydra-best, "
+            "entmtp-star, entmtp-ladder, entmtp-tau, entmtp-value, or entmtp for all "
+            "seven. By default auto, or draft with --draft.",
         ),
-    ] = "auto",
+    ] = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=1, help="Tokens of an answer.")] = 128,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each prompt and method.")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Seed for --temp above 0.")] = 1,
@@ -95,8 +98,10 @@ def bench(
     load_native()
     check_files(output, plot_file)
     from localspec.bench import run as runner
+    from localspec.methods.registry import default_method
 
-    names = runner.check_methods([name.strip() for name in methods.split(",") if name.strip()])
+    default = default_method(engine.draft is not None)
+    names = runner.check_methods([name.strip() for name in (methods or default).split(",") if name.strip()])
     # nothing is measured until all methods are known to be possible
     with open_session(engine, runner.PLAIN) as session, progress_bar() as bar:
         session.on_progress(bar)

@@ -78,6 +78,7 @@ def calibrate(
     (minutes).
     """
     logs.set_up()
+    engine.refuse_draft()
     if name is not None:
         if engine.model is not None:
             raise UsageError("the model is named twice", "give it as an argument or with --model")

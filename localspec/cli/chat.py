@@ -33,7 +33,7 @@ Inside the chat, /help lists the commands; ctrl-c stops an answer, ctrl-d leaves
 
 HELP = """/clear        forget the conversation
 /system TEXT  set the system message (empty: none); forgets the conversation
-/method NAME  speculate with another method: auto, ptd, heads, ptd+heads, lookup, plain
+/method NAME  speculate with another method: auto, ptd, heads, ptd+heads, draft, lookup, plain
 /stats        totals of this conversation
 /help         this list
 /exit         leave (ctrl-d does as well)
@@ -78,7 +78,7 @@ def chat(
             note(f"{session.name} · {session.ctx.mode} · context {session.ctx.n_ctx} · /help lists the commands")
         if not acceptance.lossless:
             note(f"{acceptance} is lossy: answers do not have the model's distribution")
-        _Chat(session, params, limits, how.method, system, acceptance).loop()
+        _Chat(session, params, limits, session.method_name, system, acceptance).loop()
 
 
 def command_of(message: str) -> tuple[str, str] | None:

@@ -71,9 +71,11 @@ def generate(
                 "seed": params.seed,
                 "model": session.name,
                 "gguf_name": session.model.gguf_name,
+                "draft": None if session.draft is None else session.draft.name,
                 "mode": session.ctx.mode,
             }
-            sys.stdout.write(json.dumps(answer.to_dict(how.method, acceptance, **more), ensure_ascii=False) + "\n")
+            told = answer.to_dict(session.method_name, acceptance, **more)
+            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
         else:
             if not answer.text.endswith("\n"):
                 write_answer("\n")

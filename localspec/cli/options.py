@@ -9,57 +9,24 @@ import dataclasses
 import functools
 import inspect
 import math
-import re
 import typing
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from localspec.errors import LocalspecError, UsageError
+from localspec.cli.naming import named_as_options
+from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.prompts import Prompt
     from localspec.decode import Limits
     from localspec.engine.params import ContextParams, SamplingParams
+    from localspec.loading import DraftRequest
 
 SAMPLING, ENGINE, OUTPUT = "Sampling", "Model and engine", "Output and logs"
-
-#: parameters of the engine -> the options that set them
-_OPTIONS = {
-    "n_ctx": "--ctx-size",
-    "n_threads": "--threads",
-    "n_gpu_layers": "--gpu-layers",
-    "temperature": "--temp",
-    "top_k": "--top-k",
-    "top_p": "--top-p",
-    "min_p": "--min-p",
-    "typical_p": "--typical",
-    "repeat_penalty": "--repeat-penalty",
-    "presence_penalty": "--presence-penalty",
-    "frequency_penalty": "--frequency-penalty",
-    "logit_bias": "--logit-bias",
-    "json_schema": "--json-schema",
-}
-_FIELD = re.compile(rf"\b({'|'.join(_OPTIONS)})\b(=?)|^(seed)(?= is )")
-
-
-@contextmanager
-def named_as_options() -> Iterator[None]:
-    """Errors raised inside speak of options (--ctx-size) where the engine speaks of its parameters (n_ctx)."""
-
-    def option(match: re.Match[str]) -> str:
-        return "--seed" if match[3] else _OPTIONS[match[1]] + (" " if match[2] else "")
-
-    try:
-        yield
-    except LocalspecError as error:
-        error.message = _FIELD.sub(option, error.message)
-        error.hint = None if error.hint is None else _FIELD.sub(option, error.hint)
-        raise
 
 
 @dataclass
@@ -87,6 +54,17 @@ class EngineOptions:
                rich_help_panel=ENGINE),
     ] = None  # fmt: skip
 
+    draft: Annotated[
+        str | None,
+        Option("--draft", metavar="MODEL", help="A small model with the same vocabulary that drafts for the model; a "
+               "name or path.", rich_help_panel=ENGINE),
+    ] = None  # fmt: skip
+    draft_ctx_size: Annotated[
+        int | None,
+        Option("--draft-ctx-size", min=1, help="Context size of the draft model; by default that of the model. Longer "
+               "texts get no drafts.", rich_help_panel=ENGINE),
+    ] = None  # fmt: skip
+
     def context(self) -> ContextParams:
         """The context parameters. Raises `UsageError` for values that cannot be used."""
         from localspec.engine.params import ContextParams, check_gpu_layers
@@ -97,17 +75,32 @@ class EngineOptions:
             check_gpu_layers(self.gpu_layers)
         return params
 
+    def drafting(self) -> DraftRequest | None:
+        """The draft model that was asked for. Raises `UsageError` for its context size without it."""
+        from localspec.loading import DraftRequest
+
+        if self.draft is None:
+            if self.draft_ctx_size is not None:
+                raise UsageError("--draft-ctx-size goes with --draft", "name the draft model: --draft MODEL")
+            return None
+        return DraftRequest(self.draft, self.draft_ctx_size)
+
+    def refuse_draft(self) -> None:
+        """Raise `UsageError` for a draft model where it would do nothing."""
+        if self.draft is not None or self.draft_ctx_size is not None:
+            raise UsageError("nothing is drafted by a second model here", "leave out --draft and --draft-ctx-size")
+
 
 @dataclass
 class MethodOptions:
     """How to speculate."""
 
     method: Annotated[
-        str,
-        Option("--method", help="auto, ptd, heads, ptd+heads, lookup, or plain (no speculation); with a calibrated "
-               "bank entmtp-star, entmtp-ladder, entmtp-tau or entmtp-value.",
-               rich_help_panel=ENGINE),
-    ] = "auto"  # fmt: skip
+        str | None,
+        Option("--method", help="auto (the default), ptd, heads, ptd+heads, lookup, or plain (no speculation); draft "
+               "(the default with --draft); with a calibrated bank entmtp-star, entmtp-ladder, entmtp-tau or "
+               "entmtp-value.", rich_help_panel=ENGINE),
+    ] = None  # fmt: skip
     bank: Annotated[
         str,
         Option("--bank", help="Trees that were calibrated for this kind of text: chat, code, math or auto. For the "

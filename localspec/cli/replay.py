@@ -53,6 +53,7 @@ def record(
 ) -> None:
     """Answer prompts and write down what the model thought of at each token, for `localspec replay`."""
     logs.set_up()
+    engine.refuse_draft()
     prompts = which.prompts()
     sampling = simple_sampling(temp, seed)
     from localspec.cli.answer import open_session

@@ -83,22 +83,22 @@ def verify(
         verdicts = verifier.verify(
             session,
             prompts,
-            how.method,
+            session.method_name,
             sampling=sampling,
             max_tokens=max_tokens,
             governed=governed,
             acceptance=acceptance,
             progress=lambda done, total: bar("verifying", done / total),
         )
-        about = describe(session)
+        about, method = describe(session), session.method_name
     failed = [verdict for verdict in verdicts if not verdict.passes(eps, sampling.greedy)]
     if as_json:
-        content = {"header": about, "method": how.method, **acceptance.to_dict(), "lossless": acceptance.lossless,
+        content = {"header": about, "method": method, **acceptance.to_dict(), "lossless": acceptance.lossless,
                    "temperature": temp, "seed": seed, "eps": eps, "passed": not failed,
                    "prompts": [verdict.to_dict() for verdict in verdicts]}  # fmt: skip
         sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     else:
-        _show(about, how.method, acceptance, verdicts, eps, sampling.greedy)
+        _show(about, method, acceptance, verdicts, eps, sampling.greedy)
     if failed:
         raise typer.Exit(1)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from localspec.engine.base import Law, Rows
+from localspec.engine.base import Law, Rows, TreeContext
 from localspec.static_tree import StaticTree
 from localspec.tree import Tree
 
@@ -158,7 +158,10 @@ class KnownTrees:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A named speculation method. `trees` are those that it takes from a list, None for one that makes its own."""
+    """A named speculation method. `trees` are those that it takes from a list, None for one that makes its own.
+
+    `draft_ctx` is the context of a second model that drafts, if one does.
+    """
 
     name: str
     drafter: Drafter
@@ -166,3 +169,9 @@ class Method:
     verifier: Verifier
     scout: Scout | None = None
     trees: KnownTrees | None = None
+    draft_ctx: TreeContext | None = None
+
+    @property
+    def native_seconds(self) -> float:
+        """Seconds that drafting spent inside the native library, beside those of the target's context."""
+        return 0.0 if self.draft_ctx is None else self.draft_ctx.native_seconds

@@ -50,6 +50,10 @@ class Calibration:
             corrected.append(min(p * factor[min(depth, last)], corrected[parent]))
         return corrected
 
+    def trusted(self, p: float, depth: int) -> float:
+        """What an estimate `p` of a node at `depth` is worth."""
+        return min(p * self._factor[min(depth, self._DEPTHS - 1)], 1.0)
+
     def observe(self, candidate: Tree, keep: Sequence[int], walk: Walk) -> None:
         """Compare a candidate tree, of which the nodes `keep` were verified, with the emitted tokens."""
         if self._weight > self._HEAVIEST:

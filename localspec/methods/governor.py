@@ -52,6 +52,11 @@ class Governor:
     Learned costs and corrections stay over generations; being off does not.
     """
 
+    #: plain steps that one draft is believed to take at most: longer was a hiccup of the machine
+    _MOST_DRAFT_COST = 1.0
+    #: plain steps won that count against later losses
+    _MOST_CREDIT = 0.0
+
     def __init__(self, curve: CostCurve | None, max_nodes: int) -> None:
         self.on = True
         self._calibrated = curve is not None
@@ -177,7 +182,7 @@ class Governor:
             self._last_plain = self._step
         drafted = self._candidate is not None
         if self._candidate is not None:
-            share = min(propose_seconds / plain, 1.0) if plain else 0.0
+            share = min(propose_seconds / plain, self._MOST_DRAFT_COST) if plain else 0.0
             self._draft_cost += 0.1 * (share - self._draft_cost)
             self._look_cost += 0.2 * (share - self._look_cost)
             cost += share
@@ -186,12 +191,16 @@ class Governor:
                 n_kept = len(self._keep)  # without draft-only nodes
                 self._idle = self._idle + 1 if n_kept == 1 else 0
                 self._recent += 0.3 * (n_kept - self._recent)
+        self._account(len(walk.tokens), cost)
         if self.on:
             return self._judge(cost - len(walk.tokens))
         return self._retry(n, walk) if drafted else None
 
+    def _account(self, n_tokens: int, cost: float) -> None:
+        """A step wrote `n_tokens` and cost so many plain steps, draft included. For sub-classes."""
+
     def _judge(self, loss: float) -> str | None:
-        self._deficit = max(0.0, self._deficit + loss)
+        self._deficit = max(-self._MOST_CREDIT, self._deficit + loss)
         useless = self._max_nodes > 1 and self._largest_useful() == 1
         if not (useless or self._deficit > MAX_DEFICIT or self._idle >= MAX_IDLE):
             return None

@@ -26,3 +26,10 @@ class RunningRates:
         if self._cases[i] >= self._most:
             self._hits[i] /= 2
             self._cases[i] /= 2
+
+    def fade(self, weight: float) -> None:
+        """Let what was counted so far count for at most `weight` cases of each kind."""
+        for i, cases in enumerate(self._cases):
+            if cases > weight:
+                self._hits[i] *= weight / cases
+                self._cases[i] = weight

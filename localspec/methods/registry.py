@@ -8,6 +8,8 @@ from typing import cast
 from localspec.calibrate.curve import CostCurve
 from localspec.errors import UsageError
 from localspec.methods.base import Drafter, Method
+from localspec.methods.draft.drafter import DraftModel
+from localspec.methods.draft.methods import DRAFT_NAMES, make_draft_method
 from localspec.methods.fixed import Fixed
 from localspec.methods.governor import Governor
 from localspec.methods.head_methods import BANK_NAMES, HEAD_NAMES, HeadKit, make_head_drafter, make_head_method
@@ -24,8 +26,9 @@ from localspec.methods.union import UnionDrafter
 #: ptd and heads in one tree
 UNION = "ptd+heads"
 #: what people use
-METHOD_NAMES = ("auto", "ptd", UNION, "heads", "lookup", "plain")
-#: what those are measured against: published methods as they are published, and ptd without branches
+METHOD_NAMES = ("auto", "ptd", UNION, "heads", "draft", "lookup", "plain")
+#: what those are measured against: published methods as they are published, and ptd without branches; "draft-chain" is
+#: another rival, where there is a draft model
 RIVAL_NAMES = ("ptd-published", "lookahead", "ptd-chain")
 
 #: largest tree, root included: with 64 rows and more, flash attention on the CPU sums in another order, and the text
@@ -35,8 +38,13 @@ MAX_TREE_NODES = 63
 
 def check_method(name: str) -> None:
     """Raise `UsageError` for a name that is no method's."""
-    if name not in METHOD_NAMES + RIVAL_NAMES + HEAD_NAMES:
+    if name not in METHOD_NAMES + RIVAL_NAMES + HEAD_NAMES + DRAFT_NAMES:
         raise UsageError(f"there is no method {name!r}", f"one of {', '.join(METHOD_NAMES)}")
+
+
+def default_method(with_draft: bool) -> str:
+    """The method where none was named: with a draft model it is what drafts."""
+    return "draft" if with_draft else "auto"
 
 
 def uses_heads(name: str) -> bool:
@@ -52,14 +60,15 @@ def uses_bank(name: str) -> bool:
 def make_drafter(
     name: str, eog: frozenset[int] = frozenset(), pool: Pool | None = None, corpus: Corpus | None = None
 ) -> Drafter:
-    """A fresh drafter of the method called `name`, without heads; see `make_method`.
+    """A fresh drafter of the method called `name`, without heads or a draft model; see `make_method`.
 
-    Raises `UsageError` for an unknown name, and for a method that drafts with heads alone.
+    Raises `UsageError` for an unknown name, and for a method that drafts with one of these alone.
     """
     check_method(name)
-    if name in HEAD_NAMES:
+    if name in HEAD_NAMES + DRAFT_NAMES:
+        means = "heads" if name in HEAD_NAMES else "a draft model"
         raise UsageError(
-            f"{name} drafts with heads, which cannot be done here", f"one of {', '.join(RIVAL_NAMES)}, ptd"
+            f"{name} drafts with {means}, which cannot be done here", f"one of {', '.join(RIVAL_NAMES)}, ptd"
         )
     makers: dict[str, Callable[[], object]] = {
         "plain": PlainDrafter,
@@ -83,6 +92,7 @@ def make_method(
     pool: Pool | None = None,
     corpus: Corpus | None = None,
     heads: HeadKit | None = None,
+    draft: DraftModel | None = None,
 ) -> Method:
     """A fresh method for one sequence.
 
@@ -90,13 +100,13 @@ def make_method(
     plain, and tells `limit_reason` once a generation. Without `governed` every draft is verified, up to `max_nodes`
     nodes, but never more than `MAX_TREE_NODES`. `eog` are the tokens that end a generation. `pool` outlives the texts
     that the method drafts for, and may be shared; without one nothing does, and a new one has `corpus`. `heads` is what
-    methods on heads need. "auto" is the best method known for the model, so the result's own name says which one that
-    is.
+    methods on heads need, `draft` what those with a second model need. "auto" is the best method known for the model,
+    so the result's own name says which one that is.
 
     Published methods have sizes of their own, and are never governed. Those without heads may take all nodes that the
     engine allows.
 
-    Raises `UsageError` for an unknown name, and for a method on heads that has none.
+    Raises `UsageError` for an unknown name, and for a method on heads or with a draft model that has none.
     """
     check_method(name)
     if name == "plain" or max_nodes == 1:
@@ -107,6 +117,8 @@ def make_method(
         name = "ptd" if heads.hydra is None else UNION
     if name in HEAD_NAMES:
         return make_head_method(name, heads, curve, min(max_nodes, MAX_TREE_NODES), governed=governed)
+    if name in DRAFT_NAMES:
+        return make_draft_method(name, draft, curve, min(max_nodes, MAX_TREE_NODES), governed=governed)
     drafter = make_drafter(name, eog, pool, corpus)
     if name in ("ptd-published", "lookahead"):
         return Method(name, drafter, Fixed(max_nodes), StrictVerifier())

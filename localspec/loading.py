@@ -1,0 +1,114 @@
+"""Loading the model of a session, and a second, small one that drafts for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from localspec import hub
+from localspec.engine.base import TreeContext
+from localspec.engine.model import LoadProgress, Model
+from localspec.engine.params import ContextParams
+from localspec.errors import ModelError
+from localspec.methods.draft.cache import DraftCache
+from localspec.methods.draft.drafter import DraftModel
+
+#: called with what is going on ("loading the model", "measuring this machine") and the share that is done, 0 to 1
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class DraftRequest:
+    """Which model is to draft (a name or a path), and with how many cells of context; None: as many as the target has,
+    or as the model was trained for, if that is less."""
+
+    model: str | Path
+    n_ctx: int | None = None
+
+
+@dataclass(frozen=True)
+class SecondModel:
+    """A loaded draft model with its context. `n_common` ids, from 0 on, mean the same tokens as the target's."""
+
+    model: Model
+    ctx: TreeContext
+    n_common: int
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return hub.name_of(self.model.path)
+
+    def for_drafter(self, eog: frozenset[int]) -> DraftModel:
+        """What drafters need of it, all in turn; `eog` are the target's tokens that end a text."""
+        return DraftModel(DraftCache(self.ctx), self.n_common, eog | self.model.eog)
+
+    def close(self) -> None:
+        """Free context and model. Idempotent."""
+        self.model.close()
+
+
+def load_models(
+    model: str | Path | None,
+    draft: DraftRequest | None,
+    context: ContextParams,
+    *,
+    n_gpu_layers: int = -1,
+    use_mmap: bool = True,
+    progress: Progress | None = None,
+) -> tuple[Model, SecondModel | None]:
+    """Load a model and, if one is asked for, the one that drafts for it; `context` is that of the first.
+
+    Raises `ModelError` for files that cannot be used and models that do not fit each other, `UsageError` for a context
+    size that cannot be, and `EngineError` when the memory does not suffice, for both beside each other.
+    """
+
+    def watch(stage: str) -> LoadProgress:
+        def tell(share: float) -> bool:
+            if progress is not None:
+                progress(stage, share)
+            return True
+
+        return tell
+
+    def load(path: Path, stage: str) -> Model:
+        return Model.load(path, n_gpu_layers=n_gpu_layers, use_mmap=use_mmap, progress=watch(stage))
+
+    path = hub.find_model(model)
+    second = None if draft is None else _find(draft, path, context, n_gpu_layers)
+    target = load(path, "loading the model")
+    if draft is None or second is None:
+        return target, None
+    try:
+        return target, _fit(draft, load(second, "loading the draft model"), target, context)
+    except BaseException:
+        target.close()
+        raise
+
+
+def _find(draft: DraftRequest, target: Path, context: ContextParams, n_gpu_layers: int) -> Path:
+    """The file of the draft model, if both models fit into memory."""
+    from localspec.pairs.memory import check_memory
+
+    path = hub.find_model(draft.model)
+    params = replace(context, n_ctx=draft.n_ctx or context.n_ctx, hidden=False)
+    params.validate()
+    check_memory(target, context, path, params, n_gpu_layers)
+    return path
+
+
+def _fit(draft: DraftRequest, model: Model, target: Model, context: ContextParams) -> SecondModel:
+    """Make the loaded draft model a context, with the threads, cache types and mode of the target's."""
+    from localspec.pairs.compare import check_pair
+
+    try:
+        n_common = check_pair(target, model)
+        n_ctx = min(draft.n_ctx or context.resolve_n_ctx(target.n_ctx_train), model.n_ctx_train)
+        ctx = model.new_context(replace(context, n_ctx=n_ctx, hidden=False))
+        if ctx.max_nodes == 1:
+            raise ModelError(f"{model.path.name} cannot draft: {ctx.tree_limit_reason}", "choose another draft model")
+    except BaseException:
+        model.close()
+        raise
+    return SecondModel(model, ctx, n_common)

@@ -105,6 +105,8 @@ def test_the_version_is_the_packages() -> None:
         (["chat", "--gpu-layers", "99999999999"], 2, "--gpu-layers"),
         (["bench", "--gpu-layers", "-7", "--limit", "1"], 2, "--gpu-layers"),
         (["verify", "--temp", "1e39"], 2, "--temp"),
+        (["generate", "--bank", "code", "x"], 2, "auto takes no bank of trees"),
+        (["chat", "--bank", "auto", "--method", "heads"], 2, "heads takes no bank of trees"),
         (["verify", "--method", "plain"], 2, "--method plain"),
         (["generate", "--draft-sampling", "--temp", "0.5", "x"], 2, "--draft-sampling needs --temp 0.7 or more"),
         (["bench", "--draft-sampling"], 2, "--draft-sampling needs --temp 0.7 or more, not 0"),

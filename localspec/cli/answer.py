@@ -25,7 +25,7 @@ OFF = "spec off: "
 
 @contextmanager
 def open_session(
-    engine: EngineOptions, method: str | None, *, pool: bool = True, bank: str = "auto", hidden: bool = False
+    engine: EngineOptions, method: str | None, *, pool: bool = True, bank: str | None = None, hidden: bool = False
 ) -> Iterator[Session]:
     """A session as the options say, with progress bars while it is made; see `Session.open` on `pool` and `bank`, its
     `task`, and on the default of `method`, and `ContextParams` on `hidden`."""

@@ -103,14 +103,14 @@ def evaluate(
 
     with open_session(engine, how.method, bank=how.bank) as session:
         method = session.method_name
-        asked = {"--method": method, "--bank": how.bank, "--temp": temp, "--seed": seed,
+        asked = {"--method": method, "--bank": session.task, "--temp": temp, "--seed": seed,
                  "--max-tokens": max_tokens, "--nodes": nodes}  # fmt: skip
         rule = dataclasses.asdict(acceptance)
         options = {**_engine(engine), **asked, "the rule of acceptance": rule, "the tasks of --suite": digest(every)}
         results, stopped = _run(session, tasks, method, sampling, acceptance, max_tokens, nodes, output, options)
         header = {
             **describe(session), "suite": suite, "split": split, "tasks": len(tasks), "method": method,
-            "bank": how.bank, "max_tokens": max_tokens or max(task.max_tokens for task in tasks), "nodes": nodes,
+            "bank": session.task, "max_tokens": max_tokens or max(task.max_tokens for task in tasks), "nodes": nodes,
             "temperature": temp, "seed": seed, "acceptance": rule,
         }  # fmt: skip
     if results:

@@ -55,6 +55,7 @@ def check_memory(
     target: Path, target_params: ContextParams, draft: Path, draft_params: ContextParams, n_gpu_layers: int = -1
 ) -> None:
     """Raise `EngineError`, with what each part takes and what would fit, when the memory does not suffice for both.
+    Without a size in `draft_params` the draft's context is as large as the target's.
 
     As with one model, only memory of the host is judged: on a GPU (`n_gpu_layers` other than 0, and a build that has
     one) an allocation that is too large fails properly. The files are opened, without their weights, which takes about
@@ -67,8 +68,9 @@ def check_memory(
         ours = Need.of(model, target_params)
     with open_weightless(draft) as model:
         theirs = Need.of(model, draft_params)
-        # a draft model is not used beyond what it was trained for, however long the target's texts get
-        refuse_oversized(ours, replace(theirs, n_ctx=min(theirs.n_ctx, model.n_ctx_train)), available)
+        # a draft model is not used beyond what it was trained for, however long the target's texts get, nor beyond them
+        n_ctx = min(draft_params.n_ctx or ours.n_ctx, model.n_ctx_train)
+        refuse_oversized(ours, replace(theirs, n_ctx=n_ctx), available)
 
 
 def judged_memory(n_gpu_layers: int = -1) -> int | None:

@@ -13,6 +13,7 @@ from localspec.engine.params import ContextParams
 from localspec.errors import EngineError
 from localspec.pairs import memory
 from localspec.pairs.memory import Need, check_memory, judged_memory, refuse_oversized
+from tests import tiny_models
 from tests.tiny_models import N_CTX_TRAIN, write_tiny
 
 GIB = 2**30
@@ -81,6 +82,19 @@ def test_a_draft_model_is_counted_with_no_longer_context_than_it_was_trained_for
         need = Need.of(model, long).total() + Need.of(model, longest).total()
     monkeypatch.setattr(memory, "judged_memory", lambda n_gpu_layers: need)
     check_memory(path, long, path, long)
+
+
+def test_without_a_size_the_draft_has_the_context_of_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = write_tiny(tmp_path / "draft.gguf")
+    monkeypatch.setattr(tiny_models, "N_CTX_TRAIN", N_CTX_TRAIN // 4)
+    target = write_tiny(tmp_path / "target.gguf")
+    with Model.load(target) as model:
+        assert model.n_ctx_train == N_CTX_TRAIN // 4
+        need = 2 * Need.of(model, ContextParams()).total()
+    monkeypatch.setattr(memory, "judged_memory", lambda n_gpu_layers: need)
+    check_memory(target, ContextParams(), draft, ContextParams())
 
 
 def test_memory_of_a_gpu_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,6 +233,26 @@ def test_an_error_of_the_draft_model_leaves_the_drafter_usable() -> None:
     assert list(drafter.propose(8).tokens[1:]) == greedy(model, [1, 2, 3], 7)
 
 
+def test_an_interrupt_in_a_pass_leaves_no_tree_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = toy_model(memory=3)
+    ctx: Any = model.cache.ctx
+    drafter = DraftDrafter(model, guessing=False)
+    drafter.start([1, 2, 3])
+
+    def interrupted(*args: Any) -> Any:
+        decode(*args)
+        raise KeyboardInterrupt
+
+    decode = ctx.decode
+    monkeypatch.setattr(ctx, "decode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        drafter.propose(8)
+    monkeypatch.setattr(ctx, "decode", decode)
+    text = [1, 2, 9, 4, 5]
+    drafter.start(text)
+    assert list(drafter.propose(8).tokens[1:]) == greedy(model, text, 7)
+
+
 def test_the_most_recent_longest_match_is_guessed_and_goes_on_with_itself() -> None:
     guesses = Guesses()
     guesses.start([1, 2, 3, 4, 9, 2, 3, 5, 9, 2, 3])

@@ -29,6 +29,8 @@ WARM = SamplingParams(temperature=0.7)
 class Heads:
     """Heads that cannot draw."""
 
+    depth = 4
+
     def draft(self, g: np.ndarray, root: int, tree: StaticTree) -> HeadDraft:
         raise AssertionError
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 import localspec as package
 from localspec.cli import app
-from localspec.cli.answer import Answer
+from localspec.cli.answer import Answer, open_session
 from localspec.cli.chat import command_of
 from localspec.cli.console import Interrupts, status_line
-from localspec.cli.options import SamplingOptions
+from localspec.cli.options import EngineOptions, SamplingOptions
 from localspec.errors import EngineError, UsageError
 from localspec.events import DoneEvent, Stats
 from tests.with_model import calibrated_home, localspec, smollm
@@ -607,6 +607,30 @@ def test_ctrl_c_is_a_flag_unless_something_is_typed() -> None:
             for _ in range(3):
                 signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+@pytest.mark.parametrize("late", [False, True])
+def test_ctrl_c_in_a_callback_of_the_library_is_not_lost(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    done: list[str] = []
+
+    class Opened:
+        @staticmethod
+        def open(*_: Any, progress: Callable[[str, float], None], **__: Any) -> Opened:
+            with contextlib.suppress(KeyboardInterrupt):  # as ctypes does
+                signal.raise_signal(signal.SIGINT)
+            if not late:
+                progress("loading the model", 0.5)
+            done.append("opened")
+            return Opened()
+
+        def close(self) -> None:
+            done.append("closed")
+
+    monkeypatch.setattr("localspec.session.Session", Opened)
+    with pytest.raises(KeyboardInterrupt), open_session(EngineOptions(), "plain"):
+        done.append("used")
+    assert done == (["opened", "closed"] if late else [])
 
 
 @pytest.mark.model

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from localspec.cli.console import progress_bar
+from localspec.cli.console import interrupt_flag, progress_bar
 from localspec.cli.options import EngineOptions, named_as_options
 from localspec.errors import EngineError, UsageError
 
@@ -45,7 +45,14 @@ def open_session(
         check_draft_use(engine, [method])
     from localspec.session import Session
 
-    with named_as_options(), progress_bar() as progress:
+    # an exception that ctrl-c raised in a callback of the library, which loading is full of, would be lost
+    with named_as_options(), progress_bar() as bar, interrupt_flag() as pressed:
+
+        def progress(what: str, share: float) -> None:
+            if pressed():
+                raise KeyboardInterrupt
+            bar(what, share)
+
         session = Session.open(
             engine.model,
             context=context,
@@ -57,6 +64,9 @@ def open_session(
             task=bank,
             progress=progress,
         )
+        if pressed():
+            session.close()
+            raise KeyboardInterrupt
     session.on_progress(None)
     with session:
         yield session

@@ -118,6 +118,7 @@ def test_the_version_is_the_packages() -> None:
         (["generate", "--accept", "loose", "--theta", "-1", "x"], 2, "--theta -1"),
         (["generate", "--accept", "loose", "--theta", "nan", "x"], 2, "--theta nan"),
         (["generate", "--accept", "loose", "--theta", "inf", "x"], 2, "--theta inf forgives nothing"),
+        (["eval", "--suite", "copy", "--nodes", "4", "--method", "plain"], 2, "--nodes would do nothing"),
         (["eval", "--suite", "copy", "--accept", "loose", "--method", "plain"], 2, "--accept loose would do nothing"),
         (["generate", "--accept", "loose", "--window", "0", "x"], 2, "--window 0"),
         (["generate", "--accept", "loose", "--entropy", "top5", "x"], 2, "no --entropy 'top5'"),

@@ -86,6 +86,8 @@ def evaluate(
 ) -> None:
     """Score a method's answers against those of plain decoding, task by task."""
     logs.set_up()
+    if nodes is not None and how.method == "plain":
+        raise UsageError("--method plain has no trees, so --nodes would do nothing", "leave out one of the two")
     sampling = simple_sampling(temp, seed)
     acceptance = accepting.acceptance(sampling, how.method)
 

@@ -10,9 +10,10 @@ import pytest
 from localspec.engine.memory import Shape
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
+from localspec.engine.weightless import open_weightless
 from localspec.errors import EngineError
 from localspec.pairs import memory
-from localspec.pairs.memory import Need, check_memory, judged_memory, refuse_oversized
+from localspec.pairs.memory import Need, judged_memory, refuse_oversized
 from tests import tiny_models
 from tests.tiny_models import N_CTX_TRAIN, write_tiny
 
@@ -20,6 +21,11 @@ GIB = 2**30
 SHAPE = Shape(n_vocab=32000, n_embd=2048, n_layer=24, n_head=16, n_head_kv=8, d_k=128, d_v=128, n_ff=8192)
 TARGET = Need("target.gguf", 4 * GIB, SHAPE, ContextParams(), 32768)
 DRAFT = Need("draft.gguf", GIB, SHAPE, ContextParams(), 8192)
+
+
+def check_memory(target: Path, target_params: ContextParams, draft: Path, draft_params: ContextParams) -> None:
+    with open_weightless(target) as ours, open_weightless(draft) as theirs:
+        memory.check_memory(ours, target_params, theirs, draft_params)
 
 
 def refused(available: int) -> EngineError:

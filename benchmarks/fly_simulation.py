@@ -35,7 +35,7 @@ from localspec.chat import ChatTemplate, chat_tokens
 from localspec.engine.base import TreeContext
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
-from localspec.journal import Journal
+from localspec.journal import Journal, read_header
 from localspec.methods.fly import ENTROPY_FORMS, TOP, LooseRule, judge, normalised_entropy, top3_entropy
 from localspec.verify import first_difference
 
@@ -221,6 +221,8 @@ def main() -> None:
     args = parser.parse_args()
     if not all(1 <= k <= MOST for k in args.k):
         raise SystemExit(f"--k takes numbers from 1 to {MOST}")
+    if read_header(args.store) not in (None, STORE):
+        raise SystemExit(f"{args.store} is another file, which would be lost: name a new one")
     rule = LooseRule(args.theta, args.window, args.entropy)
     prompts = select(read_prompts(args.prompts) if args.prompts else own_prompts(), args.task, args.limit)
     params = ContextParams(n_ctx=4096, n_threads=args.threads)

@@ -81,29 +81,32 @@ def load_models(
     if draft is None or second is None:
         return target, None
     try:
-        return target, _fit(draft, load(second, "loading the draft model"), target, context)
+        draft_path, n_common = second
+        return target, _fit(draft, load(draft_path, "loading the draft model"), n_common, target, context)
     except BaseException:
         target.close()
         raise
 
 
-def _find(draft: DraftRequest, target: Path, context: ContextParams, n_gpu_layers: int) -> Path:
-    """The file of the draft model, if both models fit into memory."""
+def _find(draft: DraftRequest, target: Path, context: ContextParams, n_gpu_layers: int) -> tuple[Path, int]:
+    """The file of the draft model, if the models fit each other and both fit into memory, and how many ids they have
+    in common. No weights are read for that."""
+    from localspec.engine.weightless import open_weightless
+    from localspec.pairs.compare import check_pair
     from localspec.pairs.memory import check_memory
 
     path = hub.find_model(draft.model)
     params = replace(context, n_ctx=draft.n_ctx or context.n_ctx, hidden=False)
     params.validate()
-    check_memory(target, context, path, params, n_gpu_layers)
-    return path
+    with open_weightless(target) as ours, open_weightless(path) as theirs:
+        n_common = check_pair(ours, theirs)
+        check_memory(ours, context, theirs, params, n_gpu_layers)
+    return path, n_common
 
 
-def _fit(draft: DraftRequest, model: Model, target: Model, context: ContextParams) -> SecondModel:
+def _fit(draft: DraftRequest, model: Model, n_common: int, target: Model, context: ContextParams) -> SecondModel:
     """Make the loaded draft model a context, with the threads, cache types and mode of the target's."""
-    from localspec.pairs.compare import check_pair
-
     try:
-        n_common = check_pair(target, model)
         n_ctx = min(draft.n_ctx or context.resolve_n_ctx(target.n_ctx_train), model.n_ctx_train)
         ctx = model.new_context(replace(context, n_ctx=n_ctx, hidden=False))
         if ctx.max_nodes == 1:

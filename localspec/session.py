@@ -21,7 +21,7 @@ from localspec.engine.base import FloatArray, TreeContext
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams, SamplingParams, check_gpu_layers
 from localspec.engine.sampler import ChainSampler
-from localspec.entmtp.in_use import calibrated_bank
+from localspec.entmtp.in_use import calibrated_bank, require_bank
 from localspec.entmtp.prompts import AUTO
 from localspec.events import Event
 from localspec.heads.choose import choose_heads
@@ -31,7 +31,7 @@ from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
 from localspec.methods.draft.drafter import DraftDrafter
 from localspec.methods.ptd.native import Corpus
-from localspec.methods.registry import default_method, make_method, uses_bank, uses_heads
+from localspec.methods.registry import check_bank_use, default_method, make_method, uses_bank, uses_heads
 
 Cancelled = Callable[[], bool]
 
@@ -85,23 +85,23 @@ class Session:
         pool: bool = True,
         heads: Sequence[Path] = (),
         draft: DraftRequest | None = None,
-        task: str = AUTO,
+        task: str | None = None,
         progress: Progress | None = None,
     ) -> Session:
         """Find and load `model` (a name, a path, or None for the default) and make it ready for `method` (None: "draft"
         with a draft model, else "auto").
 
         `heads` are files of draft heads for it, at most one of a kind; see `choose_heads` for what is used without.
-        `draft` is a second model that drafts for it. `task` is the bank of trees that methods of EntMTP take. The first
-        time a model is used with a method that drafts, the cost curve is measured (at most 10 s).
-
-        Raises `ModelError`, `UsageError` or `EngineError`.
+        `draft` is a second model that drafts for it. `task` is the bank of trees that methods of EntMTP take, None for
+        "auto"; one that is missing, or that `method` does not take, is refused. The first time a model is used with a
+        method that drafts, the cost curve is measured (10 s at most). Raises `ModelError`, `UsageError`, `EngineError`.
         """
         context = context or ContextParams()
         context.validate()
         check_gpu_layers(n_gpu_layers)
         machine.refuse_unfit_library()
         method = method or default_method(draft is not None)
+        check_bank_use(method, task)
         loaded, second = load_models(
             model, draft, context, n_gpu_layers=n_gpu_layers, use_mmap=use_mmap, progress=progress
         )
@@ -110,7 +110,9 @@ class Session:
                 loaded, context, method=method, n_gpu_layers=n_gpu_layers, pool=pool, heads=heads, draft=second
             )
             session.on_progress(progress)
-            session.task = task
+            if task is not None:
+                require_bank(session, task)
+            session.task = task or AUTO
             session.method(method)
         except BaseException:
             if second is not None:

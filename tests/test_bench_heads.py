@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from localspec.bench.usage import TreeUse, Usage
 from localspec.calibrate.curve import CostCurve
 from localspec.calibrate.store import save_curve
 from localspec.engine.params import ContextParams, SamplingParams
-from localspec.entmtp.bank_file import save_bank
+from localspec.entmtp.bank_file import Names, bank_path, find_bank, save_bank
 from localspec.entmtp.growth import grow_all
 from localspec.entmtp.in_use import HeadsInUse, calibrated_bank
 from localspec.entmtp.live import run_tree
@@ -39,6 +40,7 @@ from tests.with_model import FLAT
 
 PROMPTS = [Prompt(f"{task}-{i}", task, f"{task} {i}") for task in ("chat", "humaneval") for i in range(2)]
 GREEDY = SamplingParams(temperature=0.0)
+NAMES = Names("tiny", "heads.gguf", "")
 TREE = StaticTree.from_paths([[0], [1], [0, 0]])
 
 
@@ -71,6 +73,23 @@ def test_a_bank_of_another_task_does_not_serve(session: Session) -> None:
     with pytest.raises(UsageError, match="medusa drafts with Medusa heads, and there are none"):
         bench(session, PROMPTS, ["lookup", "medusa"], sampling=GREEDY, max_tokens=8)
     assert not done and session.task == "auto"
+
+
+def test_a_bank_that_is_asked_for_has_to_be_there_and_of_use(session: Session) -> None:
+    context = ContextParams(n_ctx=512, n_threads=1)
+    heads = [session.materials.head_files["hydra"]]
+    save_bank(replace(stored := find_bank(HeadsInUse.of(session).key(session, "code"), NAMES),
+                      key=replace(stored.key, task="auto")))  # fmt: skip
+    try:
+        with Session.open(session.model.path, context=context, heads=heads, method="entmtp-tau", task="code") as opened:
+            assert opened.task == "code"
+        with pytest.raises(UsageError, match="no bank of trees for tiny and chat") as caught:
+            Session.open(session.model.path, context=context, heads=heads, method="entmtp-tau", task="chat")
+        assert "--bank auto, code" in (caught.value.hint or "") and "--task chat" in (caught.value.hint or "")
+        # bench falls back on it
+        bench(session, PROMPTS[:1], ["entmtp-tau"], sampling=GREEDY, max_tokens=8)
+    finally:
+        bank_path(replace(stored.key, task="auto")).unlink()
 
 
 def test_every_step_with_a_tree_is_told(session: Session) -> None:

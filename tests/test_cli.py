@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 import localspec as package
 from localspec.cli import app
-from localspec.cli.answer import Answer
+from localspec.cli.answer import Answer, open_session
 from localspec.cli.chat import command_of
 from localspec.cli.console import Interrupts, status_line
-from localspec.cli.options import SamplingOptions
+from localspec.cli.options import EngineOptions, SamplingOptions
 from localspec.errors import EngineError, UsageError
 from localspec.events import DoneEvent, Stats
 from tests.with_model import calibrated_home, localspec, smollm
@@ -105,6 +105,8 @@ def test_the_version_is_the_packages() -> None:
         (["chat", "--gpu-layers", "99999999999"], 2, "--gpu-layers"),
         (["bench", "--gpu-layers", "-7", "--limit", "1"], 2, "--gpu-layers"),
         (["verify", "--temp", "1e39"], 2, "--temp"),
+        (["generate", "--bank", "code", "x"], 2, "auto takes no bank of trees"),
+        (["chat", "--bank", "auto", "--method", "heads"], 2, "heads takes no bank of trees"),
         (["verify", "--method", "plain"], 2, "--method plain"),
         (["generate", "--draft-sampling", "--temp", "0.5", "x"], 2, "--draft-sampling needs --temp 0.7 or more"),
         (["bench", "--draft-sampling"], 2, "--draft-sampling needs --temp 0.7 or more, not 0"),
@@ -115,6 +117,9 @@ def test_the_version_is_the_packages() -> None:
         (["bench", "--entropy", "top3"], 2, "--entropy top3 goes with --accept loose"),
         (["generate", "--accept", "loose", "--theta", "-1", "x"], 2, "--theta -1"),
         (["generate", "--accept", "loose", "--theta", "nan", "x"], 2, "--theta nan"),
+        (["generate", "--accept", "loose", "--theta", "inf", "x"], 2, "--theta inf forgives nothing"),
+        (["eval", "--suite", "copy", "--nodes", "4", "--method", "plain"], 2, "--nodes would do nothing"),
+        (["eval", "--suite", "copy", "--accept", "loose", "--method", "plain"], 2, "--accept loose would do nothing"),
         (["generate", "--accept", "loose", "--window", "0", "x"], 2, "--window 0"),
         (["generate", "--accept", "loose", "--entropy", "top5", "x"], 2, "no --entropy 'top5'"),
         (["generate", "--accept", "loose", "--draft-sampling", "x"], 2, "exclude each other"),
@@ -603,6 +608,30 @@ def test_ctrl_c_is_a_flag_unless_something_is_typed() -> None:
             for _ in range(3):
                 signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+@pytest.mark.parametrize("late", [False, True])
+def test_ctrl_c_in_a_callback_of_the_library_is_not_lost(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    done: list[str] = []
+
+    class Opened:
+        @staticmethod
+        def open(*_: Any, progress: Callable[[str, float], None], **__: Any) -> Opened:
+            with contextlib.suppress(KeyboardInterrupt):  # as ctypes does
+                signal.raise_signal(signal.SIGINT)
+            if not late:
+                progress("loading the model", 0.5)
+            done.append("opened")
+            return Opened()
+
+        def close(self) -> None:
+            done.append("closed")
+
+    monkeypatch.setattr("localspec.session.Session", Opened)
+    with pytest.raises(KeyboardInterrupt), open_session(EngineOptions(), "plain"):
+        done.append("used")
+    assert done == (["opened", "closed"] if late else [])
 
 
 @pytest.mark.model

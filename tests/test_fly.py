@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -166,3 +169,13 @@ def test_parameters_without_a_meaning_are_refused(values: tuple[float, int, Entr
     with pytest.raises(UsageError, match=words) as error:
         LooseRule(*values)
     assert error.value.hint
+
+
+def test_the_simulation_leaves_a_file_alone_that_is_no_store_of_it(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "benchmarks" / "fly_simulation.py"
+    (other := tmp_path / "mine.jsonl").write_text('{"prompt": "mine"}\n')
+    done = subprocess.run(
+        [sys.executable, script, "target", "draft", other], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode and "mine.jsonl is another file" in done.stderr
+    assert other.read_text() == '{"prompt": "mine"}\n'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -64,8 +65,11 @@ class AcceptOptions:
         made = Acceptance(accept, self.draft_sampling, self._loose())
         with named_as_options():
             made.check(sampling)
-        if self.draft_sampling and method == "plain":
-            raise UsageError("--method plain drafts nothing, so there is nothing to sample", "leave out one of the two")
+        if method == "plain" and (self.draft_sampling or accept != "strict"):
+            what = "sample" if self.draft_sampling else f"accept: --accept {accept} would do nothing"
+            raise UsageError(
+                f"--method plain drafts nothing, so there is nothing to {what}", "leave out one of the two"
+            )
         return made
 
     def _loose(self) -> LooseRule:
@@ -80,4 +84,6 @@ class AcceptOptions:
                 f"--{name} {value} goes with --accept loose, not with --accept {self.accept}",
                 "add --accept loose, which is lossy, or leave it out",
             )
+        if self.theta == math.inf:  # nor has JSON such a number
+            raise UsageError("--theta inf forgives nothing", "--accept strict does the same")
         return LooseRule(**given)  # type: ignore[arg-type]

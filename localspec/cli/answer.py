@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from localspec.cli.console import progress_bar
+from localspec.cli.console import interrupt_flag, progress_bar
 from localspec.cli.options import EngineOptions, named_as_options
-from localspec.errors import EngineError
+from localspec.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,18 +25,34 @@ OFF = "spec off: "
 
 @contextmanager
 def open_session(
-    engine: EngineOptions, method: str | None, *, pool: bool = True, bank: str = "auto", hidden: bool = False
+    engine: EngineOptions,
+    method: str | None,
+    *,
+    others: bool = False,
+    pool: bool = True,
+    bank: str | None = None,
+    hidden: bool = False,
 ) -> Iterator[Session]:
     """A session as the options say, with progress bars while it is made; see `Session.open` on `pool` and `bank`, its
-    `task`, and on the default of `method`, and `ContextParams` on `hidden`."""
+    `task`, and on the default of `method`, and `ContextParams` on `hidden`. With `others` there may be answers with
+    other methods than `method`; else a draft model that it makes no use of is refused."""
     from localspec.machine import load_native
 
     context = replace(engine.context(), hidden=hidden)
     load_native()
     draft = engine.drafting()
+    if not others and method is not None:
+        check_draft_use(engine, [method])
     from localspec.session import Session
 
-    with named_as_options(), progress_bar() as progress:
+    # an exception that ctrl-c raised in a callback of the library, which loading is full of, would be lost
+    with named_as_options(), progress_bar() as bar, interrupt_flag() as pressed:
+
+        def progress(what: str, share: float) -> None:
+            if pressed():
+                raise KeyboardInterrupt
+            bar(what, share)
+
         session = Session.open(
             engine.model,
             context=context,
@@ -48,9 +64,25 @@ def open_session(
             task=bank,
             progress=progress,
         )
+        if pressed():
+            session.close()
+            raise KeyboardInterrupt
     session.on_progress(None)
     with session:
         yield session
+
+
+def check_draft_use(engine: EngineOptions, methods: Sequence[str]) -> None:
+    """Raise `UsageError` for a draft model with which none of `methods` drafts. Needs the native library."""
+    from localspec.methods.registry import DRAFT_NAMES, check_method
+
+    for method in methods:
+        check_method(method)
+    if engine.draft is not None and not set(methods) & set(DRAFT_NAMES):
+        raise UsageError(
+            f"{', '.join(methods)} does not draft with a second model, so --draft {engine.draft} would do nothing",
+            "leave out --draft, or choose the method draft",
+        )
 
 
 @dataclass

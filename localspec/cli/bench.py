@@ -91,7 +91,7 @@ def bench(
     sampling = simple_sampling(temp, seed)
     acceptance = accepting.acceptance(sampling)
 
-    from localspec.cli.answer import open_session
+    from localspec.cli.answer import check_draft_use, open_session
     from localspec.cli.console import progress_bar
     from localspec.machine import load_native
 
@@ -102,8 +102,9 @@ def bench(
 
     default = default_method(engine.draft is not None)
     names = runner.check_methods([name.strip() for name in (methods or default).split(",") if name.strip()])
+    check_draft_use(engine, names)
     # nothing is measured until all methods are known to be possible
-    with open_session(engine, runner.PLAIN) as session, progress_bar() as bar:
+    with open_session(engine, runner.PLAIN, others=True) as session, progress_bar() as bar:
         session.on_progress(bar)
         result = runner.bench(
             session,

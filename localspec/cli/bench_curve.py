@@ -15,6 +15,7 @@ def bench_curve(engine: EngineOptions, as_json: bool, output: Path | None, plot_
     """Measure, print, and write the files that are asked for."""
     from localspec.machine import load_native
 
+    engine.refuse_draft()
     params = engine.context()
     load_native()
     from localspec import hub, machine

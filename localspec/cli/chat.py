@@ -73,7 +73,7 @@ def chat(
         import readline  # noqa: F401 - importing it gives input() line editing and history
     if not sys.stdin.isatty():
         strict_stdin()
-    with open_session(engine, how.method, pool=pool, bank=how.bank) as session:
+    with open_session(engine, how.method, others=True, pool=pool, bank=how.bank) as session:
         if sys.stdin.isatty():
             note(f"{session.name} · {session.ctx.mode} · context {session.ctx.n_ctx} · /help lists the commands")
         if not acceptance.lossless:

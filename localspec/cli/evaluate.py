@@ -86,6 +86,8 @@ def evaluate(
 ) -> None:
     """Score a method's answers against those of plain decoding, task by task."""
     logs.set_up()
+    if nodes is not None and how.method == "plain":
+        raise UsageError("--method plain has no trees, so --nodes would do nothing", "leave out one of the two")
     sampling = simple_sampling(temp, seed)
     acceptance = accepting.acceptance(sampling, how.method)
 
@@ -103,14 +105,14 @@ def evaluate(
 
     with open_session(engine, how.method, bank=how.bank) as session:
         method = session.method_name
-        asked = {"--method": method, "--bank": how.bank, "--temp": temp, "--seed": seed,
+        asked = {"--method": method, "--bank": session.task, "--temp": temp, "--seed": seed,
                  "--max-tokens": max_tokens, "--nodes": nodes}  # fmt: skip
         rule = dataclasses.asdict(acceptance)
         options = {**_engine(engine), **asked, "the rule of acceptance": rule, "the tasks of --suite": digest(every)}
         results, stopped = _run(session, tasks, method, sampling, acceptance, max_tokens, nodes, output, options)
         header = {
             **describe(session), "suite": suite, "split": split, "tasks": len(tasks), "method": method,
-            "bank": how.bank, "max_tokens": max_tokens or max(task.max_tokens for task in tasks), "nodes": nodes,
+            "bank": session.task, "max_tokens": max_tokens or max(task.max_tokens for task in tasks), "nodes": nodes,
             "temperature": temp, "seed": seed, "acceptance": rule,
         }  # fmt: skip
     if results:

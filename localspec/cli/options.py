@@ -102,10 +102,10 @@ class MethodOptions:
                "entmtp-value.", rich_help_panel=ENGINE),
     ] = None  # fmt: skip
     bank: Annotated[
-        str,
-        Option("--bank", help="Trees that were calibrated for this kind of text: chat, code, math or auto. For the "
-               "methods entmtp-star, -ladder, -tau and -value.", rich_help_panel=ENGINE),
-    ] = "auto"  # fmt: skip
+        str | None,
+        Option("--bank", help="Trees that were calibrated for this kind of text: chat, code, math or auto (the "
+               "default). For the methods entmtp-star, -ladder, -tau and -value.", rich_help_panel=ENGINE),
+    ] = None  # fmt: skip
 
 
 @dataclass

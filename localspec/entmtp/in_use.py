@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec import machine
-from localspec.entmtp.bank_file import BankKey, Names, find_bank
+from localspec.entmtp.bank_file import BankKey, Names, find_bank, stored_banks
 from localspec.entmtp.fitting import expected_of_policy
 from localspec.entmtp.prompts import AUTO
 from localspec.errors import UsageError
@@ -75,6 +75,20 @@ def _file(session: Session, kinds: Sequence[str] = (HYDRA_KIND,)) -> tuple[str, 
         )
     path = files[kind]
     return kind, path, Names(session.name, path.name, machine.library().build)
+
+
+def require_bank(session: Session, task: str) -> None:
+    """Raise `UsageError`, which tells what there is, unless the heads of a session have a bank for just this task."""
+    _, path, names = _file(session)
+    fingerprint, setup = file_fingerprint(path), session.curve_key
+    try:
+        find_bank(BankKey(task, fingerprint, setup), names)
+    except UsageError as error:
+        keys = [stored.key for stored in stored_banks()]
+        tasks = [key.task for key in keys if (key.heads, key.setup) == (fingerprint, setup)]
+        if tasks:
+            error.hint = f"--bank {', '.join(sorted(tasks))} can be had here; or make it: {names.command(task)}"
+        raise
 
 
 def calibrated_bank(session: Session, task: str) -> PolicyBank:

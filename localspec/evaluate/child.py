@@ -84,19 +84,24 @@ def guard(folder: str) -> None:
     """From here on this process gets a `PermissionError` for sockets, for other programs and processes, and for
     changes of files outside `folder`."""
     inside = os.path.realpath(folder) + os.sep
-    realpath, fsdecode, join = os.path.realpath, os.fsdecode, os.path.join
+    realpath, isdir, fsdecode, join = os.path.realpath, os.path.isdir, os.fsdecode, os.path.join
 
     def allowed(path: Any) -> bool:
         if isinstance(path, int) or path == os.devnull:
             return True
         return (join(realpath(fsdecode(path)), "")).startswith(inside)
 
+    def changes(event: str, path: Any) -> bool:
+        # what is open may have been opened for reading, outside; a file is only shortened where it is open for writing
+        return event == "os.truncate" if isinstance(path, int) else allowed(path)
+
     def hook(event: str, values: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = values
-            refused = path is not None and bool(flags & _WRITING) and not allowed(path)
+            # an open folder takes the place of the current one, by dir_fd, of which events tell nothing
+            refused = path is not None and (bool(flags & _WRITING) or isdir(path)) and not allowed(path)
         elif event in _CHANGES:
-            refused = not all(allowed(values[i]) for i in _CHANGES[event] if i < len(values))
+            refused = not all(changes(event, values[i]) for i in _CHANGES[event] if i < len(values))
         else:
             refused = event.startswith(_REFUSED)
         if refused:

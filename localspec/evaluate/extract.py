@@ -11,8 +11,11 @@ from decimal import Decimal
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*[\w.+#-]*[ \t]*$", re.MULTILINE)
 #: code outside of a block begins with such a line
 _START = re.compile(r"^(?:(?:from|import|def|class|async def) |@\w)", re.MULTILINE)
-_NUMBER = re.compile(r"(?<![\w.])(?:(?<![)\]])-)?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+)(?:\.\d+)?|(?<![\w.])-?\.\d+")
+_NUMBER = re.compile(r"(?<![\w.])(?:(?<![)\]])-)?(?:\d{1,3}(?:,\d{3})+(?!,?\d)|\d+)(?:\.\d+)?|(?<![\w.])-?\.\d+")
 _BOXED = re.compile(r"\\boxed\s*\{")
+#: GSM8K's mark of an answer; that a number follows tells it from a heading in Markdown, that no text goes on behind its
+#: full stop from a numbered one
+_MARKED = re.compile(rf"####[ \t*$]*({_NUMBER.pattern})(?![.,]?\d|[.):]\**[ \t]+\S)")
 _MOST_PARSED = 1 << 16
 
 
@@ -78,16 +81,16 @@ def _parses(code: str) -> bool:
 def final_number(text: str) -> Decimal | None:
     r"""The number that an answer ends with; None without one.
 
-    What stands in the last \boxed{} or behind the last #### goes before all others. Currency signs, thousands' commas,
-    and a full stop behind the number do not count.
+    What stands in the last \boxed{} or right behind the last #### goes before all others. Currency signs, thousands'
+    commas, and a full stop or a comma behind the number do not count.
     """
     text = text.replace("\u2212", "-").replace("{,}", ",").replace("\\,", "").replace("\\$", "$")
     # "$-5" and "-$5" are the same amount
     text = re.sub(r"(-?)[$\u20ac\u00a3](?=[-\d.])", r"\1", text)
     boxed = list(_BOXED.finditer(text))
     marked = [text[boxed[-1].end() :].split("}", 1)[0].rsplit("=", 1)[-1]] if boxed else []
-    if "####" in text:
-        marked.append(text.rsplit("####", 1)[1])
+    if answers := _MARKED.findall(text):
+        marked.append(answers[-1])
     for part in marked:
         number = _NUMBER.search(part)
         if number:

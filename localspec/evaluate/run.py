@@ -47,7 +47,8 @@ def evaluate(
     `nodes` it verifies the best tree of so many nodes at every step, whether that pays or not.
 
     Each task begins with an empty cache, as what is left there decides in which pieces a prompt is read, and so how it
-    is rounded: an evaluation that was stopped gives the texts of one that was not.
+    is rounded: with a lossless rule an evaluation that was stopped gives the texts of one that was not. What a loose
+    rule forgives depends on the drafts, and so on what drafters have learned since the start.
 
     Raises `Stopped` when `cancelled` says so, `ContextLengthError` before anything runs for a task that does not fit,
     and what `Session.generate` raises.

@@ -67,8 +67,8 @@ class ExactCopy:
         lines, found = plain_lines(self.expected), plain_lines(text)
         expected = "\n".join(lines)
         # a part of a longer word or number is no copy
-        before = r"(?<!\w)" if re.match(r"\w", expected) else ""
-        behind = r"(?!\w)" if re.search(r"\w$", expected) else ""
+        before = r"(?<!\w)(?<!\d[.,])" if re.match(r"\d", expected) else r"(?<!\w)" if re.match(r"\w", expected) else ""
+        behind = r"(?!\w|[.,]\d)" if re.search(r"\d$", expected) else r"(?!\w)" if re.search(r"\w$", expected) else ""
         right = re.search(before + re.escape(expected) + behind, "\n".join(found)) is not None
         wanted = Counter(line for line in lines if line)
         copied = (wanted & Counter(found)).total() if not right else wanted.total()

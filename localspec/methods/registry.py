@@ -57,6 +57,16 @@ def uses_bank(name: str) -> bool:
     return name in BANK_NAMES
 
 
+def check_bank_use(method: str, task: str | None) -> None:
+    """Raise `UsageError` for a bank, that for `task`, which `method` would not look at; None is no bank."""
+    check_method(method)
+    if task is not None and not uses_bank(method):
+        raise UsageError(
+            f"the method {method} takes no bank of trees, so that for {task} would do nothing",
+            f"leave out --bank, or choose a method with a bank: {', '.join(BANK_NAMES)}",
+        )
+
+
 def make_drafter(
     name: str, eog: frozenset[int] = frozenset(), pool: Pool | None = None, corpus: Corpus | None = None
 ) -> Drafter:

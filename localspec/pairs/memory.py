@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from llama_cpp import llama_cpp as L
 
 from localspec.engine.memory import Shape, context_bytes
 from localspec.engine.model import Model, init_backend
 from localspec.engine.params import ContextParams, available_memory
-from localspec.engine.weightless import open_weightless
 from localspec.errors import EngineError
 
 _GIB = 2**30
@@ -52,23 +50,21 @@ class Need:
 
 
 def check_memory(
-    target: Path, target_params: ContextParams, draft: Path, draft_params: ContextParams, n_gpu_layers: int = -1
+    target: Model, target_params: ContextParams, draft: Model, draft_params: ContextParams, n_gpu_layers: int = -1
 ) -> None:
     """Raise `EngineError`, with what each part takes and what would fit, when the memory does not suffice for both.
+    Without a size in `draft_params` the draft's context is as large as the target's.
 
     As with one model, only memory of the host is judged: on a GPU (`n_gpu_layers` other than 0, and a build that has
-    one) an allocation that is too large fails properly. The files are opened, without their weights, which takes about
-    0.2 s each: `ModelError` for one that cannot be used.
+    one) an allocation that is too large fails properly. The models need no weights: see `open_weightless`.
     """
     available = judged_memory(n_gpu_layers)
     if available is None:
         return
-    with open_weightless(target) as model:
-        ours = Need.of(model, target_params)
-    with open_weightless(draft) as model:
-        theirs = Need.of(model, draft_params)
-        # a draft model is not used beyond what it was trained for, however long the target's texts get
-        refuse_oversized(ours, replace(theirs, n_ctx=min(theirs.n_ctx, model.n_ctx_train)), available)
+    ours, theirs = Need.of(target, target_params), Need.of(draft, draft_params)
+    # a draft model is not used beyond what it was trained for, however long the target's texts get, nor beyond them
+    n_ctx = min(draft_params.n_ctx or ours.n_ctx, draft.n_ctx_train)
+    refuse_oversized(ours, replace(theirs, n_ctx=n_ctx), available)
 
 
 def judged_memory(n_gpu_layers: int = -1) -> int | None:

@@ -132,12 +132,27 @@ def test_files_elsewhere_stay_as_they_are(tmp_path: Path) -> None:
     for lines in (f"open({str(kept)!r}, 'w')", f"os.remove({str(kept)!r})", f"shutil.rmtree({str(tmp_path)!r})",
                   f"os.rename({str(kept)!r}, 'mine')", f"os.mkdir({str(tmp_path / 'new')!r})"):  # fmt: skip
         assert "PermissionError" in run("import os, shutil\n" + body(lines, "return 4")).why
+    for lines in (
+        (f"g = os.open({str(tmp_path)!r}, os.O_RDONLY)", "os.close(os.open('kept', os.O_TRUNC, dir_fd=g))"),
+        (
+            f"g = open({str(kept)!r})",
+            "os.chmod(g.fileno(), 0)",
+        ),
+    ):
+        assert "PermissionError" in run("import os\n" + body(*lines, "return 4")).why
+    assert kept.stat().st_mode & 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert kept.read_text() == "kept"
 
 
 def test_the_folder_is_empty_and_may_be_written_in_measure(tmp_path: Path) -> None:
     assert run("import os\n" + body("assert os.listdir('.') == []", "open('a', 'w').write('b')", "return 4")).passed
+    lines = (
+        "with tempfile.TemporaryDirectory() as made:",
+        "    with open(made + '/a', 'w') as a:",
+        "        a.truncate(9)",
+    )
+    assert run("import tempfile\n" + body(*lines, "return 4")).passed
     assert "OSError" in run(body("open('a', 'w').write('b' * (1 << 24))", "return 4")).why
 
 

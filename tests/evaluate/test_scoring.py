@@ -45,6 +45,13 @@ def test_a_part_or_a_longer_word_is_no_copy(text: str) -> None:
     assert (score.right, score.copied) == (False, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("text", "right"), [("It is 12,345.", True), ("12,345, no more", True), ("12,345.5", False), ("7,12,345", False)]
+)
+def test_a_part_of_a_longer_number_is_no_copy(text: str, right: bool) -> None:
+    assert ExactCopy("12,345").score(text).right == right
+
+
 def test_lines_are_counted_where_the_whole_is_not_right() -> None:
     check = ExactCopy("a,1\na,1\n\n  b,2\nc,3\n")
     assert check.score("```\na,1\na,1\n\n  b,2\nc,3\n```").right

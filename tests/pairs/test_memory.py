@@ -10,15 +10,22 @@ import pytest
 from localspec.engine.memory import Shape
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
+from localspec.engine.weightless import open_weightless
 from localspec.errors import EngineError
 from localspec.pairs import memory
-from localspec.pairs.memory import Need, check_memory, judged_memory, refuse_oversized
+from localspec.pairs.memory import Need, judged_memory, refuse_oversized
+from tests import tiny_models
 from tests.tiny_models import N_CTX_TRAIN, write_tiny
 
 GIB = 2**30
 SHAPE = Shape(n_vocab=32000, n_embd=2048, n_layer=24, n_head=16, n_head_kv=8, d_k=128, d_v=128, n_ff=8192)
 TARGET = Need("target.gguf", 4 * GIB, SHAPE, ContextParams(), 32768)
 DRAFT = Need("draft.gguf", GIB, SHAPE, ContextParams(), 8192)
+
+
+def check_memory(target: Path, target_params: ContextParams, draft: Path, draft_params: ContextParams) -> None:
+    with open_weightless(target) as ours, open_weightless(draft) as theirs:
+        memory.check_memory(ours, target_params, theirs, draft_params)
 
 
 def refused(available: int) -> EngineError:
@@ -81,6 +88,19 @@ def test_a_draft_model_is_counted_with_no_longer_context_than_it_was_trained_for
         need = Need.of(model, long).total() + Need.of(model, longest).total()
     monkeypatch.setattr(memory, "judged_memory", lambda n_gpu_layers: need)
     check_memory(path, long, path, long)
+
+
+def test_without_a_size_the_draft_has_the_context_of_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = write_tiny(tmp_path / "draft.gguf")
+    monkeypatch.setattr(tiny_models, "N_CTX_TRAIN", N_CTX_TRAIN // 4)
+    target = write_tiny(tmp_path / "target.gguf")
+    with Model.load(target) as model:
+        assert model.n_ctx_train == N_CTX_TRAIN // 4
+        need = 2 * Need.of(model, ContextParams()).total()
+    monkeypatch.setattr(memory, "judged_memory", lambda n_gpu_layers: need)
+    check_memory(target, ContextParams(), draft, ContextParams())
 
 
 def test_memory_of_a_gpu_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:

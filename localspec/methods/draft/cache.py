@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from localspec.engine.base import Rows, TreeContext
-from localspec.errors import LocalspecError
 from localspec.methods.draft.times import DraftTimes
 
 
@@ -94,8 +93,8 @@ class DraftCache:
         before = self.ctx.native_seconds
         try:
             rows = self.ctx.decode(tokens, parents)
-        except LocalspecError:
-            self._tokens, self._parents = [], []  # the context has dropped the tree
+        except BaseException:
+            self._close()  # ctrl-c can come before its nodes are written down here
             raise
         self._tokens += tokens
         self._parents += parents

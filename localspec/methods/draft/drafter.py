@@ -128,8 +128,15 @@ class DraftDrafter:
         if self._guesses is not None:
             self._guesses.start(self._text)
 
+    def why_not(self) -> str | None:
+        """Why this text gets no drafts from here on, for people; None where nothing is in the way."""
+        if not self._readable:
+            return "the draft model does not know a token of this text"
+        n_ctx = self.cache.ctx.n_ctx
+        return f"the draft model's context of {n_ctx} tokens is full" if len(self._text) >= n_ctx else None
+
     def _can_draft(self) -> bool:
-        return self._readable and len(self._text) < self.cache.ctx.n_ctx
+        return self.why_not() is None
 
     def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
         """A chain of at most `max_nodes` nodes, none less likely than `least_p` but the last."""

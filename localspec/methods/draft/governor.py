@@ -7,6 +7,8 @@ read before it can try again. So it tries only where all its losses, that one in
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from localspec.calibrate.curve import CostCurve
 from localspec.methods.base import Walk
 from localspec.methods.draft.times import DraftTimes
@@ -28,6 +30,9 @@ class DraftGovernor(Governor):
 
     def __init__(self, curve: CostCurve | None, max_nodes: int, times: DraftTimes) -> None:
         self._times = times
+        #: asked why there can be no drafts, which is told once a generation
+        self.why_not: Callable[[], str | None] = lambda: None
+        self._told = False
         self._mean_tokens = self._mean_cost = 1.0
         self._lost = 0.0
         self._n_tokens = 0
@@ -38,6 +43,7 @@ class DraftGovernor(Governor):
         super().start()
         self._mean_tokens = self._mean_cost = 1.0
         self._lost, self._n_tokens = 0.0, 0
+        self._told = False
 
     @property
     def _rate(self) -> float:
@@ -94,10 +100,14 @@ class DraftGovernor(Governor):
         return self._lost + retry <= MAX_LOSS * self._n_tokens
 
     def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
-        """Learn from a step; returns a note when speculation went off or on."""
+        """Learn from a step; returns a note when speculation went off or on, or cannot go on."""
         # the drafter knows better than the clock when the machine had a hiccup
         credible = min(propose_seconds, 2 * self._times.spent + 1e-3) if self._candidate is not None else 0.0
-        return super().observe(tree, walk, seconds, credible)
+        note = super().observe(tree, walk, seconds, credible)
+        if self._told or (reason := self.why_not()) is None:
+            return note
+        self._told = True
+        return f"spec off: {reason}"
 
     def _account(self, n_tokens: int, cost: float) -> None:
         self._mean_tokens += _RATE * (n_tokens - self._mean_tokens)

@@ -30,5 +30,7 @@ def make_draft_method(
         )
     governor = DraftGovernor(curve, max_nodes, model.cache.times) if governed else None
     drafter = DraftDrafter(model, governor, width=1 if name == "draft-chain" else WIDTH)
+    if governor is not None:
+        governor.why_not = drafter.why_not
     scheduler = governor or Fixed(min(max_nodes, MAX_DRAFT + 1))
     return Method(name, drafter, scheduler, StrictVerifier(), draft_ctx=model.cache.ctx)

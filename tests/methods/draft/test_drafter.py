@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,10 @@ from localspec.methods.base import Walk
 from localspec.methods.draft.confidence import Confidence
 from localspec.methods.draft.drafter import MAX_DRAFT, DraftDrafter
 from localspec.methods.draft.guesses import Guesses
+from localspec.methods.draft.methods import make_draft_method
+from localspec.tree import Tree
 from tests.methods.draft.steps import N_VOCAB, follow, greedy, toy_model
+from tests.with_model import FLAT
 
 TOKEN = st.integers(1, N_VOCAB - 1)
 PROMPT = st.lists(TOKEN, min_size=1, max_size=30)
@@ -120,6 +123,31 @@ def test_a_text_longer_than_the_draft_context_gets_no_drafts() -> None:
     assert len(drafter.propose(16)) == 1
     drafter.start([1, 2, 3])
     assert len(drafter.propose(16)) > 8, "a shorter text fits again"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "new", "reason"),
+    [
+        ([1] * 30, (2,), "context of 24 tokens is full"),
+        ([1] * 22, (2, 3), "context of 24 tokens is full"),
+        ([1, 9, 2], (2,), "does not know a token"),
+        ([1, 2, 3], (9,), "does not know a token"),
+        ([1, 2, 3], (2,), None),
+    ],
+)
+def test_a_text_that_gets_no_drafts_says_why_once(prompt: list[int], new: tuple[int, ...], reason: str | None) -> None:
+    method = make_draft_method("draft", toy_model(n_common=9, n_ctx=24), FLAT, 16)
+    for _ in range(2):
+        method.drafter.start(prompt)
+        method.scheduler.start()
+        notes = []
+        for _ in range(2):
+            tree, rows = Tree.root(1), cast(Any, None)
+            method.scheduler.budget()
+            method.drafter.observe(tree, rows, Walk((), new))
+            notes.append(method.scheduler.observe(tree, Walk((), new), 0.01))
+        assert notes[1] is None
+        assert (reason is None) == (notes[0] is None) and (reason or "") in (notes[0] or "")
 
 
 def test_ids_that_mean_something_else_are_neither_drafted_nor_read() -> None:
@@ -231,6 +259,26 @@ def test_an_error_of_the_draft_model_leaves_the_drafter_usable() -> None:
         drafter.propose(8)
     drafter.start([1, 2, 3])
     assert list(drafter.propose(8).tokens[1:]) == greedy(model, [1, 2, 3], 7)
+
+
+def test_an_interrupt_in_a_pass_leaves_no_tree_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = toy_model(memory=3)
+    ctx: Any = model.cache.ctx
+    drafter = DraftDrafter(model, guessing=False)
+    drafter.start([1, 2, 3])
+
+    def interrupted(*args: Any) -> Any:
+        decode(*args)
+        raise KeyboardInterrupt
+
+    decode = ctx.decode
+    monkeypatch.setattr(ctx, "decode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        drafter.propose(8)
+    monkeypatch.setattr(ctx, "decode", decode)
+    text = [1, 2, 9, 4, 5]
+    drafter.start(text)
+    assert list(drafter.propose(8).tokens[1:]) == greedy(model, text, 7)
 
 
 def test_the_most_recent_longest_match_is_guessed_and_goes_on_with_itself() -> None:

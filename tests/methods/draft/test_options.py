@@ -24,8 +24,8 @@ def test_a_draft_model_alone_chooses_the_method(pair: list[str], tmp_path: Path)
     assert made.returncode == 0, made.stderr
     content = json.loads(made.stdout)
     assert content["speculation"]["method"] == "draft" and content["draft"] == "small"
-    named = localspec("generate", *pair, "--method", "ptd", "--raw", "-n", "4", "--json", "once upon a time", env=env)
-    assert json.loads(named.stdout)["speculation"]["method"] == "ptd"
+    chatted = localspec("chat", *pair, "--method", "ptd", "-n", "4", stdin="/method draft\nhi\n", env=env)
+    assert chatted.returncode == 0 and "the method is draft" in chatted.stderr
 
 
 def test_verify_and_bench_run_it(pair: list[str], tmp_path: Path) -> None:
@@ -48,6 +48,9 @@ def test_verify_and_bench_run_it(pair: list[str], tmp_path: Path) -> None:
         (("generate", "--method", "draft", "hello"), "--draft MODEL", 2),
         (("generate", "--draft-ctx-size", "64", "hello"), "--draft-ctx-size goes with --draft", 2),
         (("calibrate", "--draft", "x.gguf"), "leave out --draft", 2),
+        (("bench", "--curve", "--draft", "x.gguf"), "leave out --draft", 2),
+        (("generate", "--draft", "x.gguf", "--method", "ptd", "hello"), "ptd does not draft with a second model", 2),
+        (("bench", "--draft", "x.gguf", "--methods", "ptd,lookup"), "--draft x.gguf would do nothing", 2),
         (("generate", "--draft", "nothing-like-this", "hello"), "nothing-like-this", 3),
     ],
 )

@@ -123,6 +123,17 @@ def test_a_draft_that_cannot_step_back_is_refused(files: dict[str, Path], home: 
         opened(files, "mamba", "auto")
 
 
+def test_a_pair_that_does_not_fit_is_refused_before_weights_are_loaded(
+    files: dict[str, Path], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: Any, **__: Any) -> Model:
+        raise AssertionError("weights were loaded")
+
+    monkeypatch.setattr(Model, "load", load)
+    with pytest.raises(ModelError, match="mamba"):
+        Session.open(files["target"], context=ContextParams(n_ctx=256), draft=DraftRequest(files["mamba"]))
+
+
 def test_a_small_draft_context_stops_drafting_where_it_ends(files: dict[str, Path], home: Path) -> None:
     context = ContextParams(n_ctx=1024, n_threads=1)
     draft = DraftRequest(files["target"], n_ctx=256)

@@ -220,8 +220,10 @@ class _Chat:
         if name:
             with progress_bar() as progress:
                 self.session.on_progress(progress)
-                made = self.session.method(name)
-            self.session.on_progress(None)
+                try:
+                    made = self.session.method(name)
+                finally:
+                    self.session.on_progress(None)
             self.method = name
             self._say(f"the method is {name}" + (f" ({made.name})" if made.name != name else ""))
         else:

@@ -139,10 +139,22 @@ def _check_code(tasks: Sequence[Task], run_code: bool) -> None:
 
 
 def _engine(engine: EngineOptions) -> dict[str, Any]:
-    """The options of the engine as JSON data; what the model is, is said by its content."""
+    """The options of the engine as JSON data, but for those that name files: see `_content`."""
     values = dataclasses.asdict(engine)
-    del values["model"]
+    for name in ("model", "draft", "heads"):
+        del values[name]
     return {f"--{name.replace('_', '-')}": json.loads(json.dumps(value, default=str)) for name, value in values.items()}
+
+
+def _content(session: Session) -> dict[str, Any]:
+    """What answers come from: models, heads and the library, by their content, as files change in place."""
+    from localspec import machine
+    from localspec.fingerprint import file_fingerprint
+
+    draft = None if session.draft is None else session.draft.model.fingerprint
+    heads = {kind: file_fingerprint(path) for kind, path in session.materials.head_files.items()}
+    build = machine.library().build
+    return {"the model": session.model.fingerprint, "the build": build, "the draft model": draft, "the heads": heads}
 
 
 def _run(
@@ -157,7 +169,6 @@ def _run(
     options: dict[str, Any],
 ) -> tuple[list[Result], bool]:
     """The results that there are at the end, and whether it came early."""
-    from localspec import machine
     from localspec.cli.console import interrupt_flag, progress_bar
     from localspec.evaluate.results import open_results
     from localspec.evaluate.run import Stopped
@@ -167,8 +178,7 @@ def _run(
     with ExitStack() as stack:
         keep = made.append
         if output is not None:
-            options = {"the model": session.model.fingerprint, "the build": machine.library().build, **options}
-            journal, known = open_results(output, options)
+            journal, known = open_results(output, {**_content(session), **options})
             stack.enter_context(journal)
             wanted = {task.prompt.id for task in tasks}
             made += [result for result in known if result.id in wanted]

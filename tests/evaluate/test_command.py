@@ -72,6 +72,18 @@ def test_it_goes_on_where_it_was(tmp_path: Path, options: list[object]) -> None:
     assert out.read_text() == whole
 
 
+def test_another_draft_model_in_the_same_place_is_another_evaluation(tmp_path: Path, options: list[object]) -> None:
+    draft, out = write_tiny(tmp_path / "draft.gguf", "llama", seed=2), tmp_path / "out.jsonl"
+    command = [*options, "--method", "draft", "--draft", draft, "--limit", 1, "-o", out]
+    assert run(*command).exit_code == 0
+    assert run(*command).exit_code == 0
+    moved = draft.rename(tmp_path / "moved.gguf")
+    assert run(*command, "--draft", moved).exit_code == 0
+    write_tiny(draft, "llama", seed=3)
+    result = run(*command)
+    assert result.exit_code == 2 and "the draft model was" in result.stderr
+
+
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(
     tmp_path: Path, options: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

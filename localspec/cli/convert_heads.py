@@ -31,7 +31,9 @@ def convert_heads(
         Path, typer.Argument(help="Folder of published heads, or the .safetensors or .pt file in it.", metavar="SOURCE")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The GGUF to write.")],
-    weight_type: Annotated[str, typer.Option("--type", help="Type of matrices: f32, f16, q8_0 or q4_0.")] = "q8_0",
+    weight_type: Annotated[
+        str, typer.Option("--type", help="Type of matrices: f32, f16, q8_0, q4_0, or q4_q8.")
+    ] = "q8_0",
     base: Annotated[
         str | None,
         typer.Option("--base", metavar="MODEL", help="Name or path of the GGUF that they are for; they refuse others."),

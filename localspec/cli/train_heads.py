@@ -27,7 +27,7 @@ localspec train-heads smollm2-135m-instruct -o heads.gguf
 
 localspec train-heads mine.gguf -o heads.gguf --tokens 300000 --epochs 6 --work training/
 
-localspec train-heads mine.gguf -o better.gguf --init heads.gguf --seed 2
+localspec train-heads mine.gguf -o better.gguf --init heads.gguf --seed 2 --rounded --type q4_0 --lr 7e-4
 
 A training that was stopped, by ctrl-c or by a crash, goes on when it is called again with the same options.
 """
@@ -85,8 +85,16 @@ def train_heads(
         typer.Option("--init", metavar="FILE", help="Heads to train further, on new data.", rich_help_panel=HEADS),
     ] = None,
     weight_type: Annotated[
-        str, typer.Option("--type", help="Type of matrices: f32, f16, q8_0 or q4_0.", rich_help_panel=HEADS)
+        str, typer.Option("--type", help="Type of matrices: f32, f16, q8_0, q4_0, or q4_q8.", rich_help_panel=HEADS)
     ] = "q8_0",
+    rounded: Annotated[
+        bool,
+        typer.Option(
+            "--rounded",
+            help="Train the weights as --type will round them; after a training without.",
+            rich_help_panel=HEADS,
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Same seed, same data and heads.")] = 1,
     device: Annotated[str, typer.Option("--device", help="Where to train: auto, cpu or cuda.")] = "auto",
     threads: Annotated[int | None, typer.Option("--threads", "-t", min=1, help="CPU threads.")] = None,
@@ -112,7 +120,8 @@ def train_heads(
     start = Start(init) if init else None
     load_native()
     data_options = DataOptions("", "", tokens, max_tokens, temp, seed, parallel)
-    head_options = HeadOptions(heads, blocks, vocab, epochs, batch, lr, seed=seed, arch=arch)
+    rounding = weight_type if rounded else ""
+    head_options = HeadOptions(heads, blocks, vocab, epochs, batch, lr, seed=seed, arch=arch, rounding=rounding)
     folder = work or output.with_name(f"{output.stem}-training")
     with Loaded.load(find_model(model), n_gpu_layers=gpu_layers) as loaded, interrupt_flag() as interrupted:
         training = Training(

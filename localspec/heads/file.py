@@ -30,7 +30,10 @@ WEIGHT_TYPES: dict[str, tuple[Any, Any]] = {
     "f16": (GGMLQuantizationType.F16, LlamaFileType.MOSTLY_F16),
     "q8_0": (GGMLQuantizationType.Q8_0, LlamaFileType.MOSTLY_Q8_0),
     "q4_0": (GGMLQuantizationType.Q4_0, LlamaFileType.MOSTLY_Q4_0),
+    "q4_q8": (GGMLQuantizationType.Q8_0, LlamaFileType.MOSTLY_Q8_0),
 }
+#: types whose first blocks are of another one: these are half of the weights and more, and rounding them costs least
+FIRST_BLOCKS: dict[str, Any] = {"q4_q8": GGMLQuantizationType.Q4_0}
 DEFAULT_TYPE = "q8_0"
 
 # field of the spec -> key below "hydra.", as llama.cpp names such keys where it has them
@@ -92,6 +95,7 @@ def write_heads(path: str | Path, heads: Heads, weight_type: str = DEFAULT_TYPE)
 def _write(path: Path, heads: Heads, weight_type: str, what: str) -> None:
     spec = heads.spec
     matrix_type, file_type = WEIGHT_TYPES[weight_type]
+    first_type = FIRST_BLOCKS.get(weight_type, matrix_type)
     check_d2t(spec, heads.d2t, what)
     # made before the file is begun, so that heads that do not fit leave nothing behind
     writer = GGUFWriter(path, ARCH)
@@ -107,7 +111,7 @@ def _write(path: Path, heads: Heads, weight_type: str, what: str) -> None:
             continue
         values = checked_values(name, np.ascontiguousarray(heads.tensors[name], dtype=np.float32), what)
         shapes[name] = values.shape
-        kind = _type_of(values, matrix_type)
+        kind = _type_of(values, first_type if ".blk.0." in name else matrix_type)
         writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
     check_shapes(spec, shapes, what)
     try:

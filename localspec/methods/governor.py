@@ -23,8 +23,6 @@ ON_NOTE = "spec on again"
 MARGIN = 1.03
 #: promise at which a switched-off governor tries again
 RETRY_MARGIN = 1.1
-#: plain steps that speculation may lose, net of what it won just before, until it goes off
-MAX_DEFICIT = 3.0
 #: steps in a row with a draft that was not worth verifying until it goes off
 MAX_IDLE = 24
 #: while off: steps between looks at the (unverified) drafts of a cheap drafter, and between verified probes
@@ -54,6 +52,8 @@ class Governor:
 
     #: plain steps that one draft is believed to take at most: longer was a hiccup of the machine
     _MOST_DRAFT_COST = 1.0
+    #: plain steps that speculation may lose, net of what it won just before, until it goes off
+    _MAX_DEFICIT = 3.0
     #: plain steps won that count against later losses
     _MOST_CREDIT = 0.0
 
@@ -202,7 +202,7 @@ class Governor:
     def _judge(self, loss: float) -> str | None:
         self._deficit = max(-self._MOST_CREDIT, self._deficit + loss)
         useless = self._max_nodes > 1 and self._largest_useful() == 1
-        if not (useless or self._deficit > MAX_DEFICIT or self._idle >= MAX_IDLE):
+        if not (useless or self._deficit > self._MAX_DEFICIT or self._idle >= MAX_IDLE):
             return None
         self.on = False
         self._look_cost = 0.0  # a first look is free: drafters may have a cheap way for it

@@ -37,7 +37,7 @@ def measure(module: HeadsModule, feeder: Feeder, runs: Runs, max_runs: int = MAX
     n_heads = feeder.n_heads
     hits = torch.zeros(2, n_heads, dtype=torch.int64)
     counts = torch.zeros(n_heads, dtype=torch.int64)
-    output = module.output.to(feeder.kind)
+    output = module.vocabulary().to(feeder.kind)
     for batch in runs.all(_RUNS, max_runs):
         u, targets = feeder.feed(batch)
         for head, x in enumerate(module(u)):

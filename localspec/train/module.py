@@ -17,19 +17,22 @@ from torch.nn import functional as F
 
 from localspec.heads.spec import HYDRA, FloatArray, HeadSpec, IntArray, tensor_shapes
 from localspec.heads.tensors import Heads
+from localspec.train.rounding import roundings
 
 
 class HeadsModule(nn.Module):
     """`spec` is one of `trained_spec`; `output` are the rows of the model's own output matrix that the vocabulary head
     starts from, float32 [n_rows, n_embd]. `scale` float32 [(n_heads + 1) * n_embd] is what inputs are multiplied with,
-    1 without. Random weights are drawn from torch's generator.
+    1 without. Random weights are drawn from torch's generator. With `rounding` all matrices are used as files of that
+    type keep them.
     """
 
     scale: Tensor
 
-    def __init__(self, spec: HeadSpec, output: Tensor, scale: Tensor | None = None) -> None:
+    def __init__(self, spec: HeadSpec, output: Tensor, scale: Tensor | None = None, rounding: str = "") -> None:
         super().__init__()
         self.spec = spec
+        self._round = roundings(rounding, spec.n_embd) if rounding else None
         n = spec.n_embd
         self.register_buffer("scale", torch.ones((spec.n_heads + 1) * n) if scale is None else scale.detach().clone())
         #: L and R of the first block of grounded heads, one above the other: one product does both
@@ -55,19 +58,29 @@ class HeadsModule(nn.Module):
         `u` [n, (n_heads + 1) * n_embd] is the hidden state and the embeddings of the tokens after it.
         """
         n = self.spec.n_embd
-        scaled = u * self.scale.to(u.dtype)
+        scaled = u if self._round else u * self.scale.to(u.dtype)
         outputs = []
         for head, later in enumerate(self.later):
             if self.spec.grounded:
                 first = self.first[head]
-                sums = _linear(scaled[:, : first.in_features], first)
+                sums = F.linear(scaled[:, : first.in_features], self._first(head).to(u.dtype), first.bias.to(u.dtype))
                 x = sums[:, n:] + F.silu(sums[:, :n])
             else:
                 x = u[:, :n]
             for linear in later:
-                x = x + F.silu(_linear(x, linear))
+                weight = self._round[1](linear.weight) if self._round else linear.weight
+                x = x + F.silu(F.linear(x, weight.to(x.dtype), linear.bias.to(x.dtype)))
             outputs.append(x)
         return outputs
+
+    def _first(self, head: int) -> Tensor:
+        """L and R of a head; with rounding as they are stored, the scale of inputs included."""
+        weight: Tensor = self.first[head].weight
+        return self._round[0](weight * self.scale[: weight.shape[1]]) if self._round else weight
+
+    def vocabulary(self) -> Tensor:
+        """The vocabulary head as it is used, [n_rows, n_embd]."""
+        return self._round[1](self.output) if self._round else self.output
 
     @torch.no_grad()
     def go_on_from(self, heads: Heads, rows: IntArray) -> None:
@@ -130,10 +143,6 @@ def trained_spec(
         base_name=base_name,
         base_fingerprint=fingerprint,
     )
-
-
-def _linear(x: Tensor, linear: nn.Linear) -> Tensor:
-    return F.linear(x, linear.weight.to(x.dtype), linear.bias.to(x.dtype))
 
 
 def _array(values: Tensor) -> FloatArray:

@@ -157,7 +157,7 @@ class Training:
         feeder = Feeder(self._matrices, used, d2t, options.n_heads, self.device, kind)
         torch.manual_seed(options.seed)
         scale = feeder.scale(data.shards[0].hidden)
-        module = HeadsModule(self._spec(), torch.from_numpy(feeder.output), scale).to(self.device)
+        module = HeadsModule(self._spec(), torch.from_numpy(feeder.output), scale, options.rounding).to(self.device)
         if self._start:
             self._start.apply(module, d2t)
         return module, feeder, d2t
@@ -185,6 +185,8 @@ class Training:
             f" {options.batch} positions, lr {options.lr:g}, {heads.trainer.kind_name}; held-out prompts:"
             f" {accuracy.text()}"
         )
+        if options.rounding:
+            recipe += f"; trained as {options.rounding}"
         if self._start:
             recipe += f"; begun from: {self._start.recipe or self._start.digest}"
         made = heads.trainer.module.to_heads(heads.d2t)

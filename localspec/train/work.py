@@ -37,7 +37,8 @@ class DataOptions:
 @dataclass(frozen=True)
 class HeadOptions:
     """What decides the heads, given the data. `arch` is one of `ARCHS`, `batch` counts positions, `vocab` the tokens
-    that can be drafted; `init` is the digest of the heads that are trained further, empty for new ones."""
+    that can be drafted; `init` is the digest of the heads that are trained further, empty for new ones, and `rounding`
+    the type that weights are rounded to as they are trained, empty for none."""
 
     n_heads: int = 4
     n_layers: int = 2
@@ -49,6 +50,7 @@ class HeadOptions:
     seed: int = 1
     arch: str = "hydra"
     init: str = ""
+    rounding: str = ""
 
     def check(self) -> None:
         """Raise `UsageError` that names the first value that cannot be used."""
@@ -77,6 +79,7 @@ _NAMES = {
     "lr": "--lr",
     "weight_decay": "--weight-decay",
     "init": "--init",
+    "rounding": "--rounded --type",
 }
 
 

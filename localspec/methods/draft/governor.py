@@ -12,7 +12,7 @@ from collections.abc import Callable
 from localspec.calibrate.curve import CostCurve
 from localspec.methods.base import Walk
 from localspec.methods.draft.times import DraftTimes
-from localspec.methods.governor import LOOK_EVERY, MAX_DEFICIT, Governor
+from localspec.methods.governor import LOOK_EVERY, Governor
 from localspec.tree import Tree
 
 #: share of a text's plain steps that retries may leave lost at most
@@ -27,6 +27,8 @@ class DraftGovernor(Governor):
     #: a draft may take several plain steps, and all of them count; so one that fails must not turn off what has won
     _MOST_DRAFT_COST = 16.0
     _MOST_CREDIT = 8.0
+    #: the step that goes beyond it does so by more than other drafts could
+    _MAX_DEFICIT = 2.0
 
     def __init__(self, curve: CostCurve | None, max_nodes: int, times: DraftTimes) -> None:
         self._times = times
@@ -59,7 +61,7 @@ class DraftGovernor(Governor):
     @property
     def stake(self) -> float:
         """Seconds that the draft of one step may take: what may be lost until speculation goes off."""
-        left = MAX_DEFICIT - self._deficit if self.on else MAX_DEFICIT
+        left = self._MAX_DEFICIT - self._deficit if self.on else self._MAX_DEFICIT
         return left * (self._cost.plain_seconds or 0.0)
 
     def gain(self, n_nodes: int, depth: int, p: float) -> float:

@@ -111,7 +111,7 @@ def _write(path: Path, heads: Heads, weight_type: str, what: str) -> None:
             continue
         values = checked_values(name, np.ascontiguousarray(heads.tensors[name], dtype=np.float32), what)
         shapes[name] = values.shape
-        kind = _type_of(values, first_type if ".blk.0." in name else matrix_type)
+        kind = _type_of(values, first_type if spec.grounded and ".blk.0." in name else matrix_type)
         writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
     check_shapes(spec, shapes, what)
     try:

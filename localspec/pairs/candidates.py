@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,10 +64,12 @@ def step_bytes(info: GgufInfo) -> float:
 def candidates(target: Path, progress: Progress = lambda share: None) -> list[Candidate]:
     """What could draft for the model in `target`: what works first, then smaller ones first. Reads no weights.
 
-    Files that cannot be used are among them, with the reason. Raises `ModelError` when `target` itself cannot be used.
+    Looks among the models of this machine, in the folder of `target`, and for those that models.txt pairs with it. Files
+    that cannot be used are among them, with the reason. Raises `ModelError` when `target` itself cannot be used.
     """
     info = check_gguf(target)
     local = hub.local_models()
+    local += _beside(target, {model.path.resolve() for model in local})
     with open_weightless(target) as model:
         judge = _Judge(model, step_bytes(info))
         found = []
@@ -77,6 +79,14 @@ def candidates(target: Path, progress: Progress = lambda share: None) -> list[Ca
     here = {candidate.name for candidate in local}
     found += [_absent(name) for name in _paired(target) if name not in here]
     return sorted(found, key=lambda one: (VERDICTS.index(one.verdict), one.size or 0, one.name))
+
+
+def _beside(target: Path, known: Collection[Path]) -> list[hub.LocalModel]:
+    """The other models in the folder of `target`, by their paths; those in `known` are left out."""
+    files = [path for path in sorted(target.parent.glob("*.gguf")) if path.is_file() and path.resolve() not in known]
+    return [
+        hub.LocalModel(str(path), path, path.stat().st_size, None, False) for path in files if not path.samefile(target)
+    ]
 
 
 class _Judge:

@@ -116,6 +116,19 @@ def test_pairs_of_models_txt_that_are_not_here_are_offered(folder: Path, monkeyp
     assert "not on this machine: `localspec pull elsewhere`" in out
 
 
+def test_models_in_the_folder_of_the_target_are_candidates_by_their_path(folder: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    target, draft = write_tiny(elsewhere / "target.gguf", "gemma3"), write_tiny(elsewhere / "draft.gguf", seed=2)
+    write_tiny(folder / "small.gguf", seed=3)
+    found = by_name(candidates(target))
+    assert set(found) == {str(draft), "small.gguf"}
+    assert found[str(draft)].works and found[str(draft)].path == draft
+    # a model of the models folder is there once, however its folder is named
+    (tmp_path / "link").symlink_to(folder)
+    assert set(by_name(candidates(tmp_path / "link" / "small.gguf"))) == {"small.gguf"}
+
+
 def test_a_target_that_cannot_be_used_is_an_error(folder: Path) -> None:
     (folder / "cut.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelError, match="truncated"):

@@ -64,8 +64,8 @@ def step_bytes(info: GgufInfo) -> float:
 def candidates(target: Path, progress: Progress = lambda share: None) -> list[Candidate]:
     """What could draft for the model in `target`: what works first, then smaller ones first. Reads no weights.
 
-    Looks among the models of this machine, in the folder of `target`, and for those that models.txt pairs with it. Files
-    that cannot be used are among them, with the reason. Raises `ModelError` when `target` itself cannot be used.
+    Looks among the models of this machine, in the folder of `target`, and for those that models.txt pairs with it.
+    Files that cannot be used are among them, with the reason. Raises `ModelError` when `target` itself cannot be used.
     """
     info = check_gguf(target)
     local = hub.local_models()

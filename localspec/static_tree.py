@@ -71,8 +71,8 @@ class StaticTree:
     def by_ranks(cls, limits: Sequence[int], name: str = "") -> StaticTree:
         """All paths of d nodes whose (rank + 1) multiply to `limits[d - 1]` at most, for every depth d.
 
-        A candidate of rank r is right about 1 / (r + 1) times as often as the first, so such trees are near those of
-        greedy growth, for any heads. Limits must not ascend.
+        Less likely candidates have fewer children, as in trees of greedy growth, without any figures of the heads. Limits
+        must not ascend.
         """
         paths: list[tuple[int, ...]] = []
         level: list[tuple[tuple[int, ...], int]] = [((), 1)]

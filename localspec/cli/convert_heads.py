@@ -32,7 +32,7 @@ def convert_heads(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The GGUF to write.")],
     weight_type: Annotated[
-        str, typer.Option("--type", help="Type of matrices: f32, f16, q8_0, q4_0, or q4_q8.")
+        str, typer.Option("--type", help="Type of matrices: f32, f16, q8_0, q4_0, or q4_q8 (q4_0 in first blocks).")
     ] = "q8_0",
     base: Annotated[
         str | None,

@@ -85,7 +85,12 @@ def train_heads(
         typer.Option("--init", metavar="FILE", help="Heads to train further, on new data.", rich_help_panel=HEADS),
     ] = None,
     weight_type: Annotated[
-        str, typer.Option("--type", help="Type of matrices: f32, f16, q8_0, q4_0, or q4_q8.", rich_help_panel=HEADS)
+        str,
+        typer.Option(
+            "--type",
+            help="Type of matrices: f32, f16, q8_0, q4_0, or q4_q8 (q4_0 in first blocks).",
+            rich_help_panel=HEADS,
+        ),
     ] = "q8_0",
     rounded: Annotated[
         bool,

@@ -25,6 +25,7 @@ from localspec.train.device import choose_device, choose_kind
 from localspec.train.inputs import Feeder
 from localspec.train.module import HeadsModule, trained_spec
 from localspec.train.prompts import check_shares, digest, is_held_out
+from localspec.train.rounding import roundings
 from localspec.train.shards import Shard, ShardFolder, bytes_per_token
 from localspec.train.start import Start
 from localspec.train.trainer import Progress as TrainingProgress
@@ -88,6 +89,8 @@ class Training:
         start: Start | None = None,
     ) -> None:
         heads.check()
+        if heads.rounding:
+            roundings(heads.rounding, model.n_embd)  # refused now, not when the data are made
         check_shares(prompts)
         self.device = choose_device(device)
         base = base_facts(model)

@@ -72,7 +72,7 @@ def test_other_options_are_refused(tmp_path, tiny):
 @pytest.mark.parametrize(
     ("options", "message"),
     [(("--type", "q5_k"), "'q5_k' is not known"), (("--arch", "eagle"), "'eagle' cannot be trained"),
-     (("--device", "tpu"), "'tpu' is not known"),
+     (("--device", "tpu"), "'tpu' is not known"), (("--rounded", "--type", "f16"), "weights of --type f16"),
      (("--prompts", "none.jsonl"), "none.jsonl cannot be read")],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused_at_once(tmp_path, tiny, options, message):

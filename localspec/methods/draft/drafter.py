@@ -65,8 +65,8 @@ class Judge(Protocol):
 @dataclass(slots=True)
 class _Chain:
     """A chain in the making. `q` are the draft model's probabilities of its tokens, `p` the chances that the target
-    takes them; `node` is where its tree holds the last one that it has read. `beside` has, for each token,
-    those that could come in its place, with their probabilities."""
+    takes them; `node` is where its tree holds the last one that it has read. `beside` has, for each token, those that
+    could come in its place, with their probabilities."""
 
     most: int
     tokens: list[int] = field(default_factory=list)

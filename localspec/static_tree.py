@@ -71,8 +71,8 @@ class StaticTree:
     def by_ranks(cls, limits: Sequence[int], name: str = "") -> StaticTree:
         """All paths of d nodes whose (rank + 1) multiply to `limits[d - 1]` at most, for every depth d.
 
-        Less likely candidates have fewer children, as in trees of greedy growth, without any figures of the heads. Limits
-        must not ascend.
+        Less likely candidates have fewer children, as in trees of greedy growth, without any figures of the heads.
+        Limits must not ascend.
         """
         paths: list[tuple[int, ...]] = []
         level: list[tuple[tuple[int, ...], int]] = [((), 1)]

@@ -84,9 +84,11 @@ class HeadsModule(nn.Module):
 
     @torch.no_grad()
     def go_on_from(self, heads: Heads, rows: IntArray) -> None:
-        """Take the weights of `heads`, which `to_heads` of a module of these sizes made; `rows` are the rows of this
-        vocabulary head that its rows go to. Rows that get none keep what they have."""
+        """Take the weights of `heads`, which `to_heads` of a module of these blocks made; `rows` are the rows of this
+        vocabulary head that its rows go to. Rows that get none keep what they have, and heads that get none begin as
+        the last one that does, one token further on."""
         n = self.spec.n_embd
+        last = heads.spec.n_heads - 1
 
         def take(parameter: Tensor, name: str) -> None:
             parameter.copy_(torch.from_numpy(heads.tensors[name]))
@@ -94,13 +96,17 @@ class HeadsModule(nn.Module):
         self.output[torch.from_numpy(rows).long()] = torch.from_numpy(heads.tensors["output.weight"])
         for head, first in enumerate(self.first):
             for part, half in (("l", slice(0, n)), ("r", slice(n, 2 * n))):
-                take(first.weight[half], f"head.{head}.blk.0.{part}.weight")
-                take(first.bias[half], f"head.{head}.blk.0.{part}.bias")
+                given = f"head.{min(head, last)}.blk.0.{part}"
+                if head <= last:
+                    take(first.weight[half], f"{given}.weight")
+                else:
+                    first.weight[half] = _further(torch.from_numpy(heads.tensors[f"{given}.weight"]), head - last)
+                take(first.bias[half], f"{given}.bias")
             first.weight.div_(self.scale[: first.in_features])
         for head, later in enumerate(self.later):
             for block, linear in enumerate(later, start=self._n_first):
-                take(linear.weight, f"head.{head}.blk.{block}.l.weight")
-                take(linear.bias, f"head.{head}.blk.{block}.l.bias")
+                take(linear.weight, f"head.{min(head, last)}.blk.{block}.l.weight")
+                take(linear.bias, f"head.{min(head, last)}.blk.{block}.l.bias")
 
     def to_heads(self, d2t: IntArray) -> Heads:
         """The weights as they are stored; `d2t` names the token of each row of the vocabulary head."""
@@ -143,6 +149,13 @@ def trained_spec(
         base_name=base_name,
         base_fingerprint=fingerprint,
     )
+
+
+def _further(weight: Tensor, n_tokens: int) -> Tensor:
+    """First block weights [n_embd, k * n_embd] of a grounded head, made those of one `n_tokens` further on: it sees the
+    same hidden state and the latest tokens, and nothing yet of the first ones."""
+    n = len(weight)
+    return torch.cat([weight[:, :n], weight.new_zeros(n, n * n_tokens), weight[:, n:]], dim=1)
 
 
 def _array(values: Tensor) -> FloatArray:

@@ -16,7 +16,9 @@ from localspec.heads.tensors import Heads
 from localspec.train.module import HeadsModule
 
 #: option of `train-heads` for what has to be as it was
-_OPTIONS = {"arch": "--arch", "n_heads": "--heads", "n_layers": "--blocks"}
+_SAME = {"arch": "--arch", "n_layers": "--blocks"}
+#: and for what may have grown
+_AT_LEAST = {"n_heads": "--heads", "n_draft_vocab": "--vocab"}
 
 
 class Start:
@@ -38,20 +40,22 @@ class Start:
         self.digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
     def check(self, wanted: HeadSpec) -> None:
-        """Refuse heads of other sizes, or for another model. Raises `UsageError` that names the first difference."""
+        """Refuse heads of other sizes, or for another model; more heads and tokens than these may be wanted. Raises
+        `UsageError` that names the first difference."""
         spec = self._heads.spec
-        for name, option in _OPTIONS.items():
+        for name, option in _SAME.items():
             was, asked = getattr(spec, name), getattr(wanted, name)
             if was != asked:
                 raise UsageError(f"{self._path} has another {option}: {was}, not {asked}", f"give {option} {was}")
-        if spec.n_draft_vocab > wanted.n_draft_vocab:
-            raise UsageError(
-                f"{self._path} drafts {spec.n_draft_vocab} tokens, more than {wanted.n_draft_vocab}",
-                f"give --vocab {spec.n_draft_vocab} or more",
-            )
+        for name, option in _AT_LEAST.items():
+            was, asked = getattr(spec, name), getattr(wanted, name)
+            if was > asked:
+                raise UsageError(
+                    f"{self._path} has a larger {option}: {was}, not {asked}", f"give {option} {was} or more"
+                )
         of_model = replace(
-            spec, n_draft_vocab=wanted.n_draft_vocab, recipe=wanted.recipe, licence=wanted.licence,
-            base_name=wanted.base_name,
+            spec, n_heads=wanted.n_heads, n_draft_vocab=wanted.n_draft_vocab, recipe=wanted.recipe,
+            licence=wanted.licence, base_name=wanted.base_name,
         )  # fmt: skip
         if of_model != wanted:
             raise UsageError(
@@ -60,5 +64,6 @@ class Start:
             )
 
     def apply(self, module: HeadsModule, d2t: IntArray) -> None:
-        """Put the weights into `module`, which drafts the tokens `d2t`: all of `vocabulary`, and others."""
+        """Put the weights into `module`, which drafts the tokens `d2t`: all of `vocabulary`, and perhaps others, and
+        perhaps further ahead."""
         module.go_on_from(self._heads, np.searchsorted(d2t, self.vocabulary))

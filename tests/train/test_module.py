@@ -19,21 +19,21 @@ torch = pytest.importorskip("torch")
 D2T = np.array([1, 4, 5, 9, 10, 22, 23, 31, 39], dtype=np.int32)
 
 
-def _module(n_layers: int = 2, seed: int = 2, arch: str = "hydra-mlp", d2t: Any = D2T) -> Any:
+def _module(n_layers: int = 2, seed: int = 2, arch: str = "hydra-mlp", d2t: Any = D2T, n_heads: int = N_HEADS) -> Any:
     from localspec.train.module import HeadsModule, trained_spec
 
     torch.manual_seed(seed)
     spec = trained_spec(
         H,
         V,
-        n_heads=N_HEADS,
+        n_heads=n_heads,
         n_layers=n_layers,
         n_draft_vocab=len(d2t),
         base_name="b",
         fingerprint="0" * 16,
         arch=arch,
     )
-    scale = torch.rand((N_HEADS + 1) * H) + 0.5
+    scale = torch.rand((n_heads + 1) * H) + 0.5
     module = HeadsModule(spec, torch.from_numpy(Matrices().output[d2t]), scale)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -94,10 +94,29 @@ def test_heads_go_on_from_heads_with_a_smaller_vocabulary(tmp_path, arch):
     assert torch.equal(second.output.detach()[np.searchsorted(wider, [2, 7, 30])], untouched)
 
 
+@pytest.mark.parametrize("arch", ["hydra-mlp", "medusa"])
+def test_a_head_more_than_there_were_begins_as_the_last_one_a_token_later(tmp_path, arch):
+    from localspec.train.start import Start
+
+    first = _module(3, arch=arch)
+    write_heads(tmp_path / "heads.gguf", first.to_heads(D2T), "f32")
+    second = _module(3, seed=9, arch=arch, n_heads=N_HEADS + 1)
+    start = Start(tmp_path / "heads.gguf")
+    start.check(second.spec)
+    start.apply(second, D2T)
+    hidden, *tokens = torch.randn(N_HEADS + 2, 5, H).unbind(0)
+    small = first(torch.cat([hidden, *tokens[:N_HEADS]], dim=1))
+    large = second(torch.cat([hidden, *tokens], dim=1))
+    later = first(torch.cat([hidden, *tokens[1:]], dim=1))
+    for ours, theirs in zip(large, [*small, later[-1]], strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"n_layers": 2}, "another --blocks: 3, not 2"), ({"n_heads": 2}, "another --heads: 3, not 2"),
-     ({"arch": "medusa", "grounded": False}, "another --arch: hydra"), ({"n_draft_vocab": 4}, "drafts 9 tokens"),
+    [({"n_layers": 2}, "another --blocks: 3, not 2"), ({"n_heads": 2}, "a larger --heads: 3, not 2"),
+     ({"arch": "medusa", "grounded": False}, "another --arch: hydra"),
+     ({"n_draft_vocab": 4}, "a larger --vocab: 9, not 4"),
      ({"base_fingerprint": "1" * 16}, "for another model, b"), ({"n_embd": 2 * H}, "for another model")],
 )  # fmt: skip
 def test_heads_that_do_not_fit_are_not_gone_on_from(tmp_path, change, message):

@@ -210,6 +210,7 @@ class Generator:
         method.drafter.observe(tree, rows, walk)
         t5 = perf_counter()
         proposing = t1 - t0 + t5 - t4
+        choice = method.scheduler.choice()
         note = method.scheduler.observe(tree, walk, t4 - t1, proposing)
         _count(job.stats, tree, walk, n)
         native = ctx.native_seconds + job.sampler.native_seconds + method.native_seconds - native
@@ -220,9 +221,8 @@ class Generator:
         job.stats.native_seconds += native
         job.stats.propose_seconds += proposing
         timings = StepTimings(proposing, t2 - t1, t3 - t2, t4 - t3, native, total)
-        tokens, path = walk.tokens[:n], walk.path[:n]
-        event = StepEvent(tokens, text, method.name, tree.topology, tree.tokens, path, timings, forgiven=forgiven)
-        return event, note
+        taken = walk.tokens[:n], text, method.name, tree.topology, tree.tokens, walk.path[:n]
+        return StepEvent(*taken, timings, forgiven, choice), note
 
     def _propose(self, job: _Job) -> Tree:
         """The tree of this step: within the scheduler's budget, the cache and the tokens left."""

@@ -32,12 +32,31 @@ class StepTimings:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """How a scheduler saw a step before it was made.
+
+    `on` is whether speculation is on. Where a plain step takes `plain_seconds` here (None: not known), speculation can
+    be held against plain decoding; `measured` says that this generation measured it, else it is a calibrated estimate.
+    With a bank of `n_trees` trees, `tree` is the index of the one in use, and `score` what it was chosen by (None: it
+    is always the same), at one of the ascending `edges` of which the choice changes.
+    """
+
+    on: bool
+    plain_seconds: float | None = None
+    measured: bool = False
+    tree: int | None = None
+    n_trees: int = 0
+    score: float | None = None
+    edges: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StepEvent:
     """One forward pass: what was drafted, what was taken, and the text that became certain.
 
     `tree_tokens` has one id a node of `topology`; `path` holds the accepted nodes below the root, in order; `tokens`
     are the emitted ids (the accepted ones and the bonus token). `text` is valid UTF-8 and may be empty while bytes or
-    a possible stop string are held back.
+    a possible stop string are held back. `forgiven` are positions in `tokens` that were accepted against the target.
     """
 
     tokens: tuple[int, ...]
@@ -47,8 +66,8 @@ class StepEvent:
     tree_tokens: tuple[int, ...]
     path: tuple[int, ...]
     timings: StepTimings
-    confidence: float | None = None
     forgiven: tuple[int, ...] = ()
+    choice: Choice = Choice(on=True)
 
 
 @dataclass(frozen=True, slots=True)

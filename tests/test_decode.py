@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from localspec.decode import Generator, Limits
 from localspec.errors import ContextLengthError, EngineError, UsageError
-from localspec.events import NoteEvent, PromptEvent, StepEvent
+from localspec.events import Choice, NoteEvent, PromptEvent, StepEvent
 from localspec.methods.base import Method
 from localspec.methods.fixed import Fixed
 from localspec.methods.lookup import LookupDrafter
@@ -67,6 +67,21 @@ def run(
 def continuation(n: int = 80, prompt: list[int] = PROMPT, **kwargs: object) -> list[int]:
     """Prompt and greedy text of a plain run."""
     return prompt + run(plain(), prompt, Limits(n), ctx=ToyContext(**kwargs))[0]  # type: ignore[arg-type]
+
+
+def test_a_step_tells_how_the_scheduler_saw_it() -> None:
+    seen = []
+
+    class Watched(Fixed):
+        def choice(self) -> Choice:
+            return Choice(on=True, plain_seconds=0.01, tree=len(seen), n_trees=99)
+
+    method = Method("lookup", LookupDrafter(), Watched(16), StrictVerifier())
+    for event in Generator(ToyVocab(), ToyContext()).generate(PROMPT, ToySampler(), method, Limits(20)):
+        if isinstance(event, StepEvent):
+            assert event.choice.tree == len(seen)
+            seen.append(event)
+    assert len(seen) > 1
 
 
 seeds = st.integers(0, 2**32 - 1)

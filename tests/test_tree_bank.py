@@ -7,6 +7,7 @@ import pytest
 from localspec.calibrate.curve import CostCurve
 from localspec.entmtp.policies import Star, Tau
 from localspec.errors import UsageError
+from localspec.events import Choice
 from localspec.methods.bank import BankGovernor, TreeBank
 from localspec.methods.base import Walk
 from localspec.static_tree import MC_SIM_7B_63, StaticTree
@@ -46,30 +47,39 @@ def governed(curve: CostCurve, scores: list[float]) -> tuple[TreeBank, BankGover
     return bank, governor
 
 
-def steps(bank: TreeBank, governor: BankGovernor, scores: list[float], seconds: float) -> list[int]:
-    """Sizes of the trees that were verified, one a score; nothing is ever accepted beyond the first node."""
-    sizes = []
+def steps(
+    bank: TreeBank, governor: BankGovernor, scores: list[float], seconds: float
+) -> tuple[list[int], list[Choice]]:
+    """Sizes of the trees that were verified, one a score, and what was told of them; nothing is ever accepted beyond
+    the first node."""
+    sizes, choices = [], []
     current = scores.copy()
     for score in current:
         scores[0] = score
         tree = filled(bank) if governor.budget() > 1 else Tree.root(0)
         chosen = governor.select(tree) if len(tree) > 1 else tree
+        choices.append(governor.choice())
         sizes.append(len(chosen))
         walk = Walk((1,), (chosen.tokens[1], 99)) if len(chosen) > 1 else Walk((), (99,))
         governor.observe(chosen, walk, seconds * (1 if len(chosen) == 1 else 1.01))
-    return sizes
+    return sizes, choices
 
 
 def test_the_policy_picks_by_score_with_its_own_memory() -> None:
     scores = [0.5, 0.5, 0.7, 0.5, 0.2, 0.5]
     bank, governor = governed(FREE, scores)
-    sizes = steps(bank, governor, scores, 0.01)
+    sizes, choices = steps(bank, governor, scores, 0.01)
     small, big = SMALL.n_nodes, BIG.n_nodes
     speculated = [size for size in sizes if size > 1]
     assert speculated[-4:] == [big, big, small, small]
     # one draft is accepted in every step with a tree
     assert governor.use.steps == governor.use.accepted == [speculated.count(small), speculated.count(big)]
     assert 0 < governor.use.longest < governor.use.seconds
+    assert [choice.tree for choice in choices] == [{1: None, small: 0, big: 1}[size] for size in sizes]
+    assert choices[0].score is None and not choices[0].measured, "a plain step comes first"
+    last = choices[-1]
+    assert (last.on, last.n_trees, last.score, last.edges) == (True, 2, 0.5, (0.3, 0.6))
+    assert last.measured and last.plain_seconds == pytest.approx(0.01)
     governor.start()
     assert governor.use.steps == [0, 0], "an answer began"
 

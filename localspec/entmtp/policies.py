@@ -46,6 +46,10 @@ class Policy(Protocol):
     def depth(self) -> int:
         """Heads in the score; 0 when it looks at the root alone, or at nothing."""
 
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """Ascending scores at which the choice may change; none when it never does."""
+
     def reset(self) -> None:
         """A new answer begins."""
 
@@ -112,6 +116,11 @@ class Star(_Plain):
         _whole("index", self.index, 0, self.n_trees)
         _whole("depth", self.depth, 0)
 
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """None."""
+        return ()
+
     def choose(self, score: float, /) -> int:
         """The tree."""
         return self.index
@@ -132,6 +141,11 @@ class Ladder(_Plain):
         self.thresholds = _ascending("thresholds", self.thresholds)
         if len(self.thresholds) != self.n_trees - 1:
             raise UsageError(f"a ladder of {self.n_trees} trees has {len(self.thresholds)} thresholds", _HINT)
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """The thresholds."""
+        return self.thresholds
 
     def choose(self, score: float, /) -> int:
         """The tree of the rung that the score stands on."""
@@ -168,6 +182,11 @@ class Tau(_Plain):
     def reset(self) -> None:
         """A new answer begins, with the small tree."""
         self._now = self.small
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """Both thresholds."""
+        return self.tau_off, self.tau_on
 
     def choose(self, score: float, /) -> int:
         """The tree after the switch that the score asks for, if any."""
@@ -229,6 +248,11 @@ class Value(_Plain):
         """A new answer begins."""
         self._now = self.first
         self._ema = self.ema_start
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """The edges of the table's bins of scores."""
+        return self.score_edges
 
     def choose(self, score: float, /) -> int:
         """The tree that the table holds for the bins of now and the tree in use."""

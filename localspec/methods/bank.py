@@ -7,12 +7,13 @@ so choosing is a look-up. The governor stays in charge: while speculation does n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 from localspec.calibrate.curve import CostCurve
 from localspec.entmtp.policies import Policy
 from localspec.errors import UsageError
+from localspec.events import Choice
 from localspec.methods.base import Walk
 from localspec.methods.governor import Governor
 from localspec.static_tree import StaticTree
@@ -89,8 +90,9 @@ class BankGovernor(Governor):
         self._policy = policy
         self._score = score
         self._clock = clock
-        #: the tree of this step, if it is one of the bank
+        #: the tree of this step, if it is one of the bank, and the score that it was picked by
         self._picked: int | None = None
+        self._scored = 0.0
 
     def start(self) -> None:
         """A new generation: speculation gets a new chance, and the policy begins anew."""
@@ -113,7 +115,8 @@ class BankGovernor(Governor):
             return super().select(tree)
         self._candidate = tree
         began = self._clock()
-        index = self._policy.choose(self._score(self._policy.depth))
+        self._scored = self._score(self._policy.depth)
+        index = self._policy.choose(self._scored)
         part = self._bank.part(tree, index)
         seconds = self._clock() - began
         use = self.use
@@ -123,6 +126,14 @@ class BankGovernor(Governor):
         self._picked = index
         self._keep = list(self._bank.nodes(index))
         return part
+
+    def choice(self) -> Choice:
+        """How this step was seen, for those who watch: with the tree that the policy picked, if it did."""
+        plain = super().choice()
+        if self._picked is None:
+            return replace(plain, n_trees=len(self._bank))
+        score = self._scored if self._policy.edges else None
+        return replace(plain, tree=self._picked, n_trees=len(self._bank), score=score, edges=self._policy.edges)
 
     def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
         """Learn from a step; returns a note when speculation went off or on."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from localspec.engine.base import Law, Rows, TreeContext
+from localspec.events import Choice
 from localspec.static_tree import StaticTree
 from localspec.tree import Tree
 
@@ -127,6 +128,10 @@ class Scheduler(Protocol):
 
     def spare(self, n_nodes: int, worth: float) -> int:
         """Draft-only nodes that pay beside a selected tree of `n_nodes`, if each brings `worth` tokens later."""
+        ...
+
+    def choice(self) -> Choice:
+        """How this step was seen, for those who watch. Asked between `select` and `observe`."""
         ...
 
     def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:

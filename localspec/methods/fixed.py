@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from localspec.events import Choice
 from localspec.methods.base import Method, Walk
 from localspec.tree import Tree
 
@@ -29,6 +30,9 @@ class Fixed:
 
     def spare(self, n_nodes: int, worth: float) -> int:
         return 0
+
+    def choice(self) -> Choice:
+        return Choice(on=self._n > 1)
 
     def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
         if self._told:

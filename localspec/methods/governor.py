@@ -12,6 +12,7 @@ from __future__ import annotations
 from itertools import accumulate, pairwise
 
 from localspec.calibrate.curve import CostCurve, OnlineCost
+from localspec.events import Choice
 from localspec.methods.base import Walk
 from localspec.methods.calibration import Calibration
 from localspec.tree import MAX_NODES, Tree
@@ -172,6 +173,10 @@ class Governor:
         ]
         best = max(range(len(rates)), key=rates.__getitem__)
         return best if rates[best] >= MARGIN * rates[0] else 0
+
+    def choice(self) -> Choice:
+        """How this step was seen, for those who watch."""
+        return Choice(self.on, self._cost.plain_seconds, self._cost.plain_known)
 
     def observe(self, tree: Tree, walk: Walk, seconds: float, propose_seconds: float = 0.0) -> str | None:
         """Learn from a step; returns a note when speculation went off or on."""

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <stdexcept>
 
+static constexpr int64_t PACKED_ROWS = 64; // at a multiple of so many rows packed weights can be cut
+
 llama_heads_plan::llama_heads_plan(const llama_heads & heads, int32_t n_nodes, const int32_t * parents, const int32_t * ranks) :
     heads(heads), levels(llama_heads_levels(n_nodes, parents, ranks)), tokens(n_nodes), q(n_nodes, 1.0f), top1(levels.size()) {
     if ((int32_t) levels.size() > heads.spec.n_heads) {
@@ -30,16 +32,24 @@ ggml_tensor * llama_heads_plan::indices(const std::vector<int32_t> & values) {
     return t;
 }
 
-// sums of the level's products, of its nodes and all heads from d on
+// sums of the level's products, of its nodes and all heads from d on that the tree asks
 ggml_tensor * llama_heads_plan::build_sums(size_t d, ggml_tensor * x, ggml_tensor * above) {
     const auto & w = *heads.weights;
 
-    ggml_tensor * sums = ggml_mul_mat(ctx.get(), w.slots[d], x);
+    const int64_t n_head = 2*heads.spec.n_embd; // sums of a head
+    const int64_t n_sums = n_head % PACKED_ROWS == 0 ? n_head*(int64_t) (levels.size() - d) : w.slots[d]->ne[1];
+
+    ggml_tensor * slot = w.slots[d];
+    if (n_sums < slot->ne[1]) { // no head beyond the depth of this tree is asked
+        slot = ggml_view_2d(ctx.get(), slot, slot->ne[0], n_sums, slot->nb[1], 0);
+        slot->extra = w.slots[d]->extra; // its packed rows are the first of all packed rows
+    }
+    ggml_tensor * sums = ggml_mul_mat(ctx.get(), slot, x);
     if (heads.host_ops) {
         return sums; // completed by llama_heads_first_block
     }
     if (d == 0) {
-        return ggml_add(ctx.get(), sums, w.first_bias);
+        return ggml_add(ctx.get(), sums, ggml_view_1d(ctx.get(), w.first_bias, n_sums, 0));
     }
     std::vector<int32_t> rows;
     for (const auto & row : levels[d].rows) {

@@ -61,3 +61,10 @@ class DownloadError(LocalspecError):
 
     exit_code = 6
     http_status = 502
+
+
+class ServerError(LocalspecError):
+    """A server that cannot be reached, that refuses, or whose answers are not those of localspec."""
+
+    exit_code = 7
+    http_status = 502

@@ -9,6 +9,9 @@ from localspec.tree import Topology
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
+#: how the notes about speculation that went off begin, and those that it is on again
+OFF, ON = "spec off: ", "spec on"
+
 
 @dataclass(frozen=True, slots=True)
 class PromptEvent:

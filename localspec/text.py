@@ -6,9 +6,18 @@ Bytes of an unfinished character and a possible beginning of a stop string are h
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable, Sequence
 
 from localspec.errors import UsageError
+
+# C0 and C1 controls but tab and newline
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def without_controls(text: str) -> str:
+    """The text as a terminal may get it: without characters that would move its cursor or change it."""
+    return _CONTROL.sub("", text)
 
 
 class _Matcher:

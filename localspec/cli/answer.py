@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from localspec.session import Session
 
 
-#: how the notes about speculation that went off begin
-OFF = "spec off: "
-
-
 @contextmanager
 def open_session(
     engine: EngineOptions,
@@ -98,9 +94,11 @@ class Answer:
 
     def why_off(self, asked: str) -> str | None:
         """Why this answer ended without speculation, None if it speculated; `asked` is the method asked for."""
+        from localspec.events import OFF, ON
+
         if asked == "plain":
             return "plain decoding was asked for"
-        last = next((text for text in reversed(self.notes) if text.startswith("spec ")), "")
+        last = next((text for text in reversed(self.notes) if text.startswith((OFF, ON))), "")
         if last.startswith(OFF):
             return last.removeprefix(OFF)
         return None if self.done.stats.n_drafted else "no draft was worth verifying"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -14,14 +13,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import UsageError
+from localspec.text import without_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from localspec.events import DoneEvent
-
-# C0 and C1 controls but tab and newline: an answer must not move the cursor or change the terminal
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def console(*, stderr: bool = True) -> Console:
@@ -45,7 +42,7 @@ def note(text: str) -> None:
 def write_answer(text: str) -> None:
     """A piece of an answer to stdout, at once; without control characters when that is a terminal."""
     if text:
-        sys.stdout.write(_CONTROL.sub("", text) if sys.stdout.isatty() else text)
+        sys.stdout.write(without_controls(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
 
 
@@ -158,7 +155,7 @@ class _TerminalHandler(logging.Handler):
 def set_up_logging(log_file: Path | None, verbose: bool) -> None:
     """Warnings of localspec to stderr (with `verbose` more), everything to `log_file`; native lines only there."""
     root = logging.getLogger("localspec")
-    root.setLevel(logging.DEBUG if log_file else logging.INFO)
+    root.setLevel(1 if log_file else logging.INFO)
     root.propagate = False
     for old in list(root.handlers):
         root.removeHandler(old)

@@ -180,13 +180,17 @@ class LimitOptions:
                rich_help_panel=SAMPLING),
     ] = None  # fmt: skip
 
+    def check_stops(self) -> None:
+        """Raise `UsageError` for a stop string that would end every answer."""
+        for stop in self.stop or ():
+            if not stop:
+                raise UsageError("a stop string is empty", "leave out --stop, or give it some text")
+
     def limits(self, stops: tuple[str, ...] = ()) -> Limits:
         """The limits, with `stops` beside those of the user."""
         from localspec.decode import Limits
 
-        for stop in self.stop or ():
-            if not stop:
-                raise UsageError("a stop string is empty", "leave out --stop, or give it some text")
+        self.check_stops()
         return Limits(max_tokens=self.max_tokens, stops=(*(self.stop or ()), *stops))
 
 

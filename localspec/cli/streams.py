@@ -42,6 +42,11 @@ def open_streams() -> bool:
     return stdout_open
 
 
+def utf8() -> bool:
+    """Whether stdout takes all characters."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
 def finish(code: int) -> int:
     """Flush the streams at the end of the program; returns the exit code."""
     try:

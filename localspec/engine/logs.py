@@ -21,9 +21,11 @@ from llama_cpp import llama_cpp as L
 logger = logging.getLogger("localspec.native")
 
 _CONTINUED = 5
+#: below DEBUG: what ggml itself calls debug, a line a tensor and more
+TRACE = 5
 # ggml's levels: 0 none, 1 debug, 2 info, 3 warn, 4 error. Its "info" is chatter and its "warn" is mostly advice to
 # developers, so a normal load stays below WARNING.
-_LEVELS = {0: logging.DEBUG, 1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.ERROR}
+_LEVELS = {0: TRACE, 1: TRACE, 2: logging.DEBUG, 3: logging.INFO, 4: logging.ERROR}
 
 _lock = threading.RLock()
 _errors: deque[str] = deque(maxlen=64)

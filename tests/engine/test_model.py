@@ -142,6 +142,7 @@ def test_log_fragments_become_lines(caplog: pytest.LogCaptureFixture) -> None:
         lines.feed(5, " wrong\nand more\n")
         lines.feed(2, "unfinished")
         lines.feed(3, "advice\n")
+        lines.feed(1, "every tensor\n")
     assert [(record.levelno, record.message) for record in caplog.records] == [
         (logging.DEBUG, "one line"),
         (logging.ERROR, "fetch: went wrong"),

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import localspec as package
 from localspec.cli import app
 from localspec.cli.answer import Answer, open_session
-from localspec.cli.chat import command_of
+from localspec.cli.chat_plain import command_of
 from localspec.cli.console import Interrupts, status_line
 from localspec.cli.options import EngineOptions, SamplingOptions
 from localspec.errors import EngineError, UsageError
@@ -32,7 +32,7 @@ ROOT = Path(package.__file__).parents[1]
 PROGRAM = [sys.executable, "-c", "from localspec.cli import main; main()"]
 COMMANDS = (
     "chat", "generate", "bench", "eval", "verify", "record", "replay", "calibrate", "train-heads", "convert-heads",
-    "doctor", "models", "pull", "drafts",
+    "doctor", "models", "pull", "drafts", "top",
 )  # fmt: skip
 #: what llama.cpp and ggml would write to the terminal
 NATIVE = re.compile(r"llama_|ggml_|load_tensors|print_info|graph_reserve")
@@ -301,6 +301,16 @@ def test_doctor_tells_the_build_and_the_machine() -> None:
     assert report["problems"] == []
     text = localspec("doctor").stdout
     assert report["library"]["build"] in text
+    assert report["folders"]["settings"] in text
+
+
+def test_doctor_names_settings_of_the_chat_that_cannot_be_used(tmp_path: Path) -> None:
+    settings = tmp_path / "config" / "chat.toml"
+    settings.parent.mkdir()
+    settings.write_text('panel = "wide"\n', encoding="utf-8")
+    done = localspec("doctor", env={"LOCALSPEC_HOME": str(tmp_path)})
+    assert done.returncode == 1
+    assert "'wide' is none of off, line, panel" in " ".join(done.stdout.split())
 
 
 # --- with the model ---
@@ -638,7 +648,7 @@ def test_ctrl_c_in_a_callback_of_the_library_is_not_lost(monkeypatch: pytest.Mon
 def test_a_turn_stopped_before_its_first_token_is_forgotten(
     model: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from localspec.cli.chat import _Chat
+    from localspec.cli.chat_plain import _Chat
     from localspec.cli.options import LimitOptions
     from localspec.engine.params import ContextParams, SamplingParams
     from localspec.session import Session

@@ -22,6 +22,7 @@ from localspec.cli import (
     models,
     replay,
     streams,
+    top,
     train_heads,
     verify,
 )
@@ -115,5 +116,6 @@ for _module in (
     drafts,
     convert_heads,
     train_heads,
+    top,
 ):
     _module.register(app)

@@ -42,12 +42,15 @@ def examine() -> dict[str, Any]:
     from localspec import hub, machine
     from localspec.calibrate.store import stored_curves
     from localspec.errors import LocalspecError
+    from localspec.paths import data_dir
+    from localspec.tui.config import Config, config_path
 
     problems: list[str] = []
     report: dict[str, Any] = {
         "localspec": __version__,
         "python": platform.python_version(),
         "machine": machine.machine(),
+        "folders": {"data": str(data_dir()), "settings": str(config_path())},
         "cpu_features": None,
         "library": None,
         "devices": [],
@@ -57,6 +60,7 @@ def examine() -> dict[str, Any]:
         "problems": problems,
     }
     features = machine.cpu_features()
+    problems += Config.read(config_path())[1]
     report["cpu_features"] = None if features is None else sorted(features)
     try:
         report["library"] = _library(problems, features)
@@ -196,6 +200,8 @@ def _show(report: dict[str, Any]) -> None:
             table.add_row("", f"{' and '.join(model['heads'])} heads come with localspec")
     if not report["models"]:
         table.add_row("Model", "none; `localspec models` lists the known ones")
+    table.add_row("Data", report["folders"]["data"])
+    table.add_row("Settings", report["folders"]["settings"])
     for bank in report["banks"]:
         sizes = ", ".join(map(str, bank["trees"]))
         table.add_row(

@@ -72,8 +72,9 @@ def test_loose_acceptance_goes_with_any_method_and_any_sampler_and_is_lossy() ->
 
 def test_only_loose_acceptance_tells_parameters() -> None:
     assert Acceptance("typical").to_dict() == {"accept": "typical"}
-    told = {"accept": "loose", "theta": 0.3, "window": 6, "entropy": "top3"}
+    told = {"accept": "loose", "theta": 0.3, "window": 6, "entropy": "top3", "ratio": 0.0}
     assert Acceptance("loose").to_dict() == told
+    assert str(Acceptance("loose", loose=LooseRule(ratio=0.5))).endswith("window 6, top3 entropy, ratio 0.5")
 
 
 def test_heads_that_can_draw_get_the_verifier_that_knows_the_draws() -> None:

@@ -42,8 +42,7 @@ class Acceptance:
     def __str__(self) -> str:
         if self.accept != "loose":
             return f"{self.accept} acceptance"
-        rule = self.loose
-        return f"loose acceptance, theta {rule.theta:g}, window {rule.window}, {rule.entropy} entropy"
+        return f"loose acceptance, {self.loose}"
 
     def check(self, sampling: SamplingParams) -> None:
         """Raise `UsageError` when this does not go with these sampling parameters, or with itself."""

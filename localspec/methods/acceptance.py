@@ -10,6 +10,7 @@ import numpy as np
 from localspec.engine.params import SamplingParams
 from localspec.errors import UsageError
 from localspec.methods.base import Method
+from localspec.methods.draft.governor import DraftGovernor
 from localspec.methods.fly import LooseRule
 from localspec.methods.heads import HeadsDrafter
 from localspec.methods.loose import LooseVerifier
@@ -82,6 +83,8 @@ class Acceptance:
             return replace(method, verifier=SequoiaVerifier(drafting))
         if heads is not None:
             heads.sample_drafts(None)
+        if isinstance(method.scheduler, DraftGovernor):
+            method.scheduler.forgive(self.loose if self.accept == "loose" else None)
         if self.accept == "typical":
             return replace(method, verifier=TypicalVerifier())
         return replace(method, verifier=LooseVerifier(self.loose)) if self.accept == "loose" else method

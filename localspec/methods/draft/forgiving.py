@@ -34,8 +34,8 @@ class Forgiving:
         self._rates = RunningRates((_PRIOR,), _WEIGHT, _MOST)
 
     def start(self) -> None:
-        """A new text. Where little was forgiven chains are short, and tell nothing any more: so part of what was learned
-        is forgotten."""
+        """A new text. Where little was forgiven chains are short, and tell nothing any more: so part of that is
+        forgotten."""
         self._rates = RunningRates(((self.share + _PRIOR) / 2,), _WEIGHT, _MOST)
 
     @property

@@ -54,7 +54,7 @@ class AcceptOptions:
     ratio: Annotated[
         float | None,
         Option("--ratio", metavar="R", help="With --accept loose: forgive only tokens to which the model gives at "
-               "least this share of the probability of its best one; 0 by default, which is the published rule.",
+               "least this share of the probability of its best one; 0 by default, as published; 0.3 is safer.",
                show_default=False, rich_help_panel=SAMPLING),
     ] = None  # fmt: skip
 

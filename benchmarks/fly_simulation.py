@@ -36,10 +36,18 @@ from localspec.engine.base import TreeContext
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
 from localspec.journal import Journal, read_header
-from localspec.methods.fly import ENTROPY_FORMS, TOP, LooseRule, judge, normalised_entropy, top3_entropy
+from localspec.methods.fly import (
+    ENTROPY_FORMS,
+    TOP,
+    LooseRule,
+    judge,
+    normalised_entropy,
+    ratio_to_best,
+    top3_entropy,
+)
 from localspec.verify import first_difference
 
-STORE = {"format": "localspec-fly", "version": 1}
+STORE = {"format": "localspec-fly", "version": 2}
 MOST = 25
 KS = (3, 5, 8, 15, 25)
 #: (where the numbers come from, cost of a draft step in steps of the target, c(n))
@@ -130,7 +138,8 @@ class Store:
         return entry
 
     def at(self, text: Sequence[int]) -> dict[str, Any]:
-        """The draft behind `text`, and along it the target's tokens [K + 1] and entropies in both forms [K + 1]."""
+        """The draft behind `text`, and along it the target's tokens [K + 1], entropies in both forms [K + 1], and what
+        it gives the drafted tokens as shares of its best ones [K]."""
         key = hashlib.blake2b(np.array(text, dtype=np.int32).tobytes(), digest_size=12).hexdigest()
         if key in self.known:
             return self.known[key]
@@ -143,6 +152,8 @@ class Store:
             "target": [rows.argmax(i) for i in n],
             "top3": [round(top3_entropy(rows.top_k(i, TOP)[1], rows.logsumexp(i)), 5) for i in n],
             "normalised": [round(normalised_entropy(rows.entropy(i), target.model.n_vocab), 5) for i in n],
+            "ratio": [round(ratio_to_best(float(rows.logits(i)[t]), rows.top_k(i, 1)[1][0]), 5)
+                      for i, t in enumerate(draft)],
         }  # fmt: skip
         target.ctx.drop()
         return self.append(entry)
@@ -157,7 +168,7 @@ def simulate(store: Store, prompts: Sequence[list[int]], n_tokens: int, k: int, 
             known = store.at(text)
             n_sure = int((np.cumprod(known["p"]) >= least_p).sum())
             draft = known["draft"][: min(k, left - 1, n_sure)]
-            made = judge(draft, known["target"], known[rule.entropy], end, rule)
+            made = judge(draft, known["target"], known[rule.entropy], known["ratio"], end, rule)
             emitted = draft[: made.accepted]
             if not (emitted and emitted[-1] in end):
                 emitted.append(known["target"][made.accepted])
@@ -214,6 +225,7 @@ def main() -> None:
     parser.add_argument("--theta", type=float, default=0.3)
     parser.add_argument("--window", type=int, default=6)
     parser.add_argument("--entropy", choices=ENTROPY_FORMS, default="top3")
+    parser.add_argument("--ratio", type=float, default=0.0)
     parser.add_argument("--least-p", type=float, default=0.0, help="end a draft where the product of its p is less")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--measure", action="store_true")
@@ -223,7 +235,7 @@ def main() -> None:
         raise SystemExit(f"--k takes numbers from 1 to {MOST}")
     if read_header(args.store) not in (None, STORE):
         raise SystemExit(f"{args.store} is another file, which would be lost: name a new one")
-    rule = LooseRule(args.theta, args.window, args.entropy)
+    rule = LooseRule(args.theta, args.window, args.entropy, args.ratio)
     prompts = select(read_prompts(args.prompts) if args.prompts else own_prompts(), args.task, args.limit)
     params = ContextParams(n_ctx=4096, n_threads=args.threads)
     files = hub.find_model(args.target), hub.find_model(args.draft)

@@ -13,6 +13,8 @@ from localspec.heads.draws import SampledDraft
 from localspec.heads.reference import HeadDraft
 from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
+from localspec.methods.draft.governor import DraftGovernor
+from localspec.methods.draft.methods import make_draft_method
 from localspec.methods.fixed import Fixed
 from localspec.methods.fly import LooseRule
 from localspec.methods.heads import HeadsDrafter
@@ -22,6 +24,7 @@ from localspec.methods.sequoia import SequoiaVerifier
 from localspec.methods.strict import StrictVerifier
 from localspec.methods.typical import TypicalVerifier
 from localspec.static_tree import StaticTree
+from tests.methods.draft.steps import toy_model
 
 WARM = SamplingParams(temperature=0.7)
 
@@ -70,10 +73,22 @@ def test_loose_acceptance_goes_with_any_method_and_any_sampler_and_is_lossy() ->
             assert made.verifier.rule == rule and made.drafter is method.drafter
 
 
+def test_a_draft_model_drafts_for_what_is_forgiven_as_long_as_something_is() -> None:
+    method = make_draft_method("draft", toy_model(), None, 32)
+    governor = method.scheduler
+    assert isinstance(governor, DraftGovernor)
+    p = [0.9**depth for depth in range(1, 13)]
+    for acceptance, forgives in ((Acceptance("loose"), True), (Acceptance(), False), (Acceptance("typical"), False)):
+        made = acceptance.apply(method, WARM, 1)
+        assert made.scheduler is governor
+        assert bool(governor.further(p, 3)) == forgives
+
+
 def test_only_loose_acceptance_tells_parameters() -> None:
     assert Acceptance("typical").to_dict() == {"accept": "typical"}
-    told = {"accept": "loose", "theta": 0.3, "window": 6, "entropy": "top3"}
+    told = {"accept": "loose", "theta": 0.3, "window": 6, "entropy": "top3", "ratio": 0.0}
     assert Acceptance("loose").to_dict() == told
+    assert str(Acceptance("loose", loose=LooseRule(ratio=0.5))).endswith("window 6, top3 entropy, ratio 0.5")
 
 
 def test_heads_that_can_draw_get_the_verifier_that_knows_the_draws() -> None:

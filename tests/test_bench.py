@@ -181,10 +181,10 @@ def test_loose_acceptance_is_told_with_its_parameters_and_what_it_forgave() -> N
     runs = [a_run("code-1", method, 10) for method in ("plain", "lookup")]
     forgiving = replace(runs[1].stats, forgiven=[2, 9])
     runs[1] = replace(runs[1], lossless=False, stats=forgiving)
-    header = {**HEADER, **Acceptance("loose", loose=LooseRule(0.5, 4)).to_dict()}
+    header = {**HEADER, **Acceptance("loose", loose=LooseRule(0.5, 4, ratio=0.25)).to_dict()}
     out = io.StringIO()
     report.print_report(Console(file=out, width=200), BenchResult(header, runs))
-    assert "loose acceptance, theta 0.5, window 4, top3 entropy (lossy)" in out.getvalue()
+    assert "loose acceptance, theta 0.5, window 4, top3 entropy, ratio 0.25 (lossy)" in out.getvalue()
     assert f"2 of {forgiving.n_tokens} tokens were forgiven" in out.getvalue()
 
 

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +21,11 @@ from localspec.methods.fly import (
     judge,
     judge_lazily,
     normalised_entropy,
+    ratio_to_best,
     top3_entropy,
 )
 
-MATCH, SURE, UNSURE = 0, 1, 2  # the three things that a position can be
+MATCH, SURE, UNSURE, UNLIKELY = 0, 1, 2, 3  # what a position can be; of the unlikely ones the target is unsure as well
 END = 9
 
 
@@ -58,14 +60,16 @@ def expected(m: list[bool], stands: list[bool]) -> Judgement:
     return Judgement(accepted, tuple(j for j in range(accepted) if not m[j]))
 
 
-def check_all(K: int, W: int, form: EntropyForm) -> None:
-    rule = LooseRule(0.5, W, form)
+def check_all(K: int, W: int, form: EntropyForm, ratio: float = 0.0) -> None:
+    """With a `ratio` the unlikely ones fail the gate, as well as the sure ones; at 0 they do not."""
+    rule = LooseRule(0.5, W, form, ratio)
     draft = list(range(10, 10 + K))
-    for kinds in itertools.product((MATCH, SURE, UNSURE), repeat=K):
+    for kinds in itertools.product((MATCH, SURE, UNSURE, UNLIKELY) if ratio else (MATCH, SURE, UNSURE), repeat=K):
         m = [kind == MATCH for kind in kinds]
         target = [token if match else 5 for token, match in zip(draft, m, strict=True)]
-        entropies = [0.5 if kind == UNSURE else 0.49 for kind in kinds]
-        made = judge(draft, target, entropies, {END}, rule)
+        entropies = [0.5 if kind in (UNSURE, UNLIKELY) else 0.49 for kind in kinds]
+        ratios = [ratio if kind in (UNSURE, SURE) else 0.9 * ratio for kind in kinds]
+        made = judge(draft, target, entropies, ratios, {END}, rule)
         assert made == expected(m, REFERENCE[form](m, [kind == UNSURE for kind in kinds], W)), kinds
 
 
@@ -74,6 +78,16 @@ def check_all(K: int, W: int, form: EntropyForm) -> None:
 def test_every_short_draft_is_judged_as_published(W: int, form: EntropyForm) -> None:
     for K in range(9):
         check_all(K, W, form)
+
+
+@pytest.mark.parametrize("form", ENTROPY_FORMS)
+@pytest.mark.parametrize("W", [1, 2, 3, 6])
+@pytest.mark.parametrize("ratio", [0.2, 1.0])
+def test_with_a_ratio_no_token_that_the_target_finds_less_likely_is_forgiven(
+    ratio: float, W: int, form: EntropyForm
+) -> None:
+    for K in range(8):
+        check_all(K, W, form, ratio)
 
 
 @pytest.mark.parametrize("form", ENTROPY_FORMS)
@@ -91,13 +105,13 @@ def test_end_tokens_are_never_forgiven_and_end_the_draft(W: int, form: EntropyFo
             length = draft.index(END) + 1 if END in draft else K
             m = [a == b for a, b in pairs[:length]]
             stands = REFERENCE[form](m, [END not in pair for pair in pairs[:length]], W)
-            assert judge(draft, target, [1.0] * K, {END}, rule) == expected(m, stands), pairs
+            assert judge(draft, target, [1.0] * K, [1.0] * K, {END}, rule) == expected(m, stands), pairs
 
 
 def test_at_the_published_setting_a_mismatch_is_forgiven_up_to_the_ninth_token_of_fifteen() -> None:
     def forgiven(j: int) -> bool:
         target = [2 if i == j else 1 for i in range(15)]
-        return judge([1] * 15, target, [0.3] * 15, set(), LooseRule()).forgiven == (j,)
+        return judge([1] * 15, target, [0.3] * 15, [0.0] * 15, set(), LooseRule()).forgiven == (j,)
 
     assert [j for j in range(15) if forgiven(j)] == list(range(9))
 
@@ -109,7 +123,7 @@ def test_forgiven_tokens_are_a_window_apart(form: EntropyForm) -> None:
     for _ in range(2000):
         W = int(rng.integers(1, 5))
         target = [1 if match else 2 for match in rng.random(30) < 0.8]
-        made = judge([1] * 30, target, [1.0] * 30, set(), LooseRule(0.3, W, form))
+        made = judge([1] * 30, target, [1.0] * 30, [0.0] * 30, set(), LooseRule(0.3, W, form))
         assert all(b - a >= W for a, b in itertools.pairwise(made.forgiven))
         most = max(most, len(made.forgiven))
     assert most >= 3
@@ -118,8 +132,9 @@ def test_forgiven_tokens_are_a_window_apart(form: EntropyForm) -> None:
 def test_infinite_theta_and_unknown_entropies_forgive_nothing() -> None:
     target = [1, 2] + [1] * 10
     for theta, entropy in ((math.inf, 1e9), (0.0, math.nan)):
-        assert judge([1] * 12, target, [entropy] * 12, set(), LooseRule(theta)) == Judgement(1)
-    assert judge([1] * 12, target, [0.0] * 12, set(), LooseRule(0.0)) == Judgement(12, (1,))
+        assert judge([1] * 12, target, [entropy] * 12, [1.0] * 12, set(), LooseRule(theta)) == Judgement(1)
+    assert judge([1] * 12, target, [0.0] * 12, [0.0] * 12, set(), LooseRule(0.0)) == Judgement(12, (1,))
+    assert judge([1] * 12, target, [1.0] * 12, [math.nan] * 12, set(), LooseRule(ratio=0.1)) == Judgement(1)
 
 
 def test_no_entropy_is_asked_for_where_it_decides_nothing() -> None:
@@ -151,6 +166,12 @@ def test_the_published_theta_lets_a_split_between_two_tokens_pass_below_91_perce
     assert unsure(0.910) and not unsure(0.912)
 
 
+def test_a_ratio_compares_probabilities() -> None:
+    p = np.array([0.5, 0.3, 0.2])
+    assert ratio_to_best(math.log(0.3) + 7.0, math.log(0.5) + 7.0) == pytest.approx(p[1] / p[0])
+    assert ratio_to_best(-math.inf, 0.0) == 0.0
+
+
 def test_the_normalised_entropy_is_a_share_of_the_largest() -> None:
     assert normalised_entropy(math.log(1000), 1000) == pytest.approx(1.0)
     assert normalised_entropy(3.53, 128_256) == pytest.approx(0.3, abs=1e-3)
@@ -163,9 +184,12 @@ def test_the_normalised_entropy_is_a_share_of_the_largest() -> None:
         ((math.nan, 6, "top3"), "--theta nan"),
         ((0.3, 0, "top3"), "--window 0"),
         ((0.3, 6, "top4"), "--entropy 'top4'"),
+        ((0.3, 6, "top3", -0.1), "--ratio -0.1"),
+        ((0.3, 6, "top3", 1.1), "--ratio 1.1"),
+        ((0.3, 6, "top3", math.nan), "--ratio nan"),
     ],
 )
-def test_parameters_without_a_meaning_are_refused(values: tuple[float, int, EntropyForm], words: str) -> None:
+def test_parameters_without_a_meaning_are_refused(values: tuple[Any, ...], words: str) -> None:
     with pytest.raises(UsageError, match=words) as error:
         LooseRule(*values)
     assert error.value.hint

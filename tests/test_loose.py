@@ -26,7 +26,10 @@ SAMPLERS = {
     "drawn": lambda seed: ToySampler(1.0, seed, penalty=1.0),
     "banned": lambda seed: ToySampler(banned=range(1, 12)),
 }
-RULES = [LooseRule(0.5, 2), LooseRule(0.2, 3), LooseRule(0.2, 2, "normalised"), LooseRule(0.0, 1)]
+RULES = [
+    *(LooseRule(0.5, 2), LooseRule(0.2, 3), LooseRule(0.2, 2, "normalised"), LooseRule(0.0, 1)),
+    *(LooseRule(0.2, 2, ratio=0.1), LooseRule(0.0, 1, ratio=0.02)),
+]
 
 
 def grown(ctx: ToyContext, sampler: ToySampler, rng: np.random.Generator, n_nodes: int, branching: float) -> Tree:
@@ -72,15 +75,17 @@ def literal(tree: Tree, rows: Rows, sampler: ToySampler, stop: frozenset[int], l
     walks = []
     for leaf in tree.topology.leaves:
         path = tree.topology.path(leaf)
-        state, target, entropies = sampler.fork(), [], []
+        state, target, entropies, ratios = sampler.fork(), [], [], []
         for node, child in itertools.zip_longest(path, path[1:]):
             target.append(state.sample(rows, node))
             state.accept(target[-1] if child is None else tree.tokens[child])
             allowed = child is None or state.allows(rows, node, tree.tokens[child])
             entropies.append(entropy(rule, rows, node) if allowed else -1.0)
+            row = rows.logits(node).astype(float)
+            ratios.append(1.0 if child is None else np.exp(row[tree.tokens[child]] - row.max()))
         nodes = path[1:][:limit]
         draft = [tree.tokens[node] for node in nodes]
-        made = judge(draft, target, entropies, stop, rule)
+        made = judge(draft, target, entropies, ratios, stop, rule)
         tokens = draft[: made.accepted]
         if len(tokens) < limit and not (tokens and tokens[-1] in stop):
             tokens.append(target[made.accepted])

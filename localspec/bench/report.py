@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from localspec.bench import tree_report
 from localspec.bench.bound import ALL
 from localspec.bench.run import PLAIN, BenchResult, Run
 from localspec.events import Stats
+from localspec.methods.fly import LooseRule
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -153,7 +154,7 @@ def header_lines(header: dict[str, Any]) -> list[str]:
     if accept != "strict":
         rule = ""
         if accept == "loose":
-            rule = f", theta {header['theta']:g}, window {header['window']}, {header['entropy']} entropy"
+            rule = f", {LooseRule(**{field.name: header[field.name] for field in fields(LooseRule)})}"
         nodes += f", {accept} acceptance{rule} (lossy)"
     if header.get("draft_sampling"):
         nodes += ", drafts by chance (lossless, but not the text of plain)"

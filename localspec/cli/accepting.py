@@ -51,6 +51,12 @@ class AcceptOptions:
                "nats, as FLy's code has it (the default); or normalised, a share of the largest possible, as in the "
                "paper, which forgives next to nothing at 0.3.", show_default=False, rich_help_panel=SAMPLING),
     ] = None  # fmt: skip
+    ratio: Annotated[
+        float | None,
+        Option("--ratio", metavar="R", help="With --accept loose: forgive only tokens to which the model gives at "
+               "least this share of the probability of its best one; 0 by default, as published; 0.3 is safer.",
+               show_default=False, rich_help_panel=SAMPLING),
+    ] = None  # fmt: skip
 
     def acceptance(self, sampling: SamplingParams, method: str | None = None) -> Acceptance:
         """What was asked for. Raises `UsageError` for what does not go with `sampling`, or with the method so called.
@@ -76,7 +82,7 @@ class AcceptOptions:
         """The parameters of loose acceptance. Raises `UsageError` where they are given and nothing is loose."""
         from localspec.methods.fly import LooseRule
 
-        given = {"theta": self.theta, "window": self.window, "entropy": self.entropy}
+        given = {"theta": self.theta, "window": self.window, "entropy": self.entropy, "ratio": self.ratio}
         given = {name: value for name, value in given.items() if value is not None}
         if given and self.accept != "loose":
             name, value = next(iter(given.items()))

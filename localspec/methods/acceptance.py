@@ -10,6 +10,7 @@ import numpy as np
 from localspec.engine.params import SamplingParams
 from localspec.errors import UsageError
 from localspec.methods.base import Method
+from localspec.methods.draft.governor import DraftGovernor
 from localspec.methods.fly import LooseRule
 from localspec.methods.heads import HeadsDrafter
 from localspec.methods.loose import LooseVerifier
@@ -42,8 +43,7 @@ class Acceptance:
     def __str__(self) -> str:
         if self.accept != "loose":
             return f"{self.accept} acceptance"
-        rule = self.loose
-        return f"loose acceptance, theta {rule.theta:g}, window {rule.window}, {rule.entropy} entropy"
+        return f"loose acceptance, {self.loose}"
 
     def check(self, sampling: SamplingParams) -> None:
         """Raise `UsageError` when this does not go with these sampling parameters, or with itself."""
@@ -83,6 +83,8 @@ class Acceptance:
             return replace(method, verifier=SequoiaVerifier(drafting))
         if heads is not None:
             heads.sample_drafts(None)
+        if isinstance(method.scheduler, DraftGovernor):
+            method.scheduler.forgive(self.loose if self.accept == "loose" else None)
         if self.accept == "typical":
             return replace(method, verifier=TypicalVerifier())
         return replace(method, verifier=LooseVerifier(self.loose)) if self.accept == "loose" else method

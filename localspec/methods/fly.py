@@ -12,8 +12,9 @@ official code differ, so the form is a switch:
 In both forms at least `window` drafted tokens follow a forgiven one, so the end of a draft is strict, and only true
 matches count inside a window: a second mismatch there rejects the first one.
 
-End tokens are never forgiven, which neither the paper nor its code says: an answer that is cut short, or that does not
-end, is not a matter of words.
+Two guards are in neither. End tokens are never forgiven: an answer that is cut short, or that does not end, is not a
+matter of words. And with a `ratio` above 0 only tokens are forgiven that the target itself finds likely enough beside
+its best one: an entropy tells that it is unsure, perhaps between others than the drafted token.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ TOP = 3
 @dataclass(frozen=True, slots=True)
 class LooseRule:
     """FLy's parameters. `theta` is in nats for "top3" (whose entropies go up to ln 3 = 1.10) and a share of log |V| for
-    "normalised"; infinity forgives nothing. `window` counts tokens; for "top3" the mismatch is one of them.
+    "normalised"; infinity forgives nothing. `window` counts tokens; for "top3" the mismatch is one of them. `ratio` is
+    the least probability of a forgiven token, as a share of that of the target's best one; 0 is the published rule.
 
     Raises `UsageError` for values that mean nothing.
     """
@@ -43,6 +45,7 @@ class LooseRule:
     theta: float = 0.3
     window: int = 6
     entropy: EntropyForm = "top3"
+    ratio: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.theta >= 0.0:
@@ -51,6 +54,11 @@ class LooseRule:
             raise UsageError(f"--window {self.window} is too small: it has to be 1 or more", "leave it out for 6")
         if self.entropy not in ENTROPY_FORMS:
             raise UsageError(f"there is no --entropy {self.entropy!r}", f"one of {', '.join(ENTROPY_FORMS)}")
+        if not 0.0 <= self.ratio <= 1.0:
+            raise UsageError(
+                f"--ratio {self.ratio:g} is no share of a probability: it has to be from 0 to 1",
+                "leave it out for the published rule, which asks for none",
+            )
 
     @property
     def followers(self) -> int:
@@ -60,6 +68,13 @@ class LooseRule:
     def unsure(self, entropy: float) -> bool:
         """Whether the target is unsure enough to forgive; `entropy` is in the rule's own form."""
         return entropy >= self.theta
+
+    def likely(self, ratio: float) -> bool:
+        """Whether a drafted token is likely enough to forgive; `ratio` is p(it) / p(the target's best token)."""
+        return ratio >= self.ratio
+
+    def __str__(self) -> str:
+        return f"theta {self.theta:g}, window {self.window}, {self.entropy} entropy, ratio {self.ratio:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +87,21 @@ class Judgement:
 
 
 def judge(
-    draft: Sequence[int], target: Sequence[int], entropies: Sequence[float], end: Set[int], rule: LooseRule
+    draft: Sequence[int],
+    target: Sequence[int],
+    entropies: Sequence[float],
+    ratios: Sequence[float],
+    end: Set[int],
+    rule: LooseRule,
 ) -> Judgement:
     """Judge the chain `draft` [K]. `target[i]` is the target's token after `draft[:i]`, `entropies[i]` the entropy of
-    its distribution there, in the form of the rule. A draft ends with its first token of `end`."""
-    return judge_lazily(draft, target.__getitem__, lambda i: rule.unsure(entropies[i]), end, rule)
+    its distribution there, in the form of the rule, and `ratios[i]` what it gives `draft[i]` as a share of the
+    probability of its best token. A draft ends with its first token of `end`."""
+
+    def forgivable(i: int) -> bool:
+        return rule.unsure(entropies[i]) and rule.likely(ratios[i])
+
+    return judge_lazily(draft, target.__getitem__, forgivable, end, rule)
 
 
 def judge_lazily(
@@ -112,6 +137,11 @@ def top3_entropy(logits: Sequence[float], logsumexp: float) -> float:
         if log_p > -math.inf:
             total -= math.exp(log_p) * log_p
     return total
+
+
+def ratio_to_best(logit: float, best: float) -> float:
+    """p(a token) / p(the best one) of a softmax, by their logits."""
+    return math.exp(logit - best)
 
 
 def normalised_entropy(nats: float, n_vocab: int) -> float:

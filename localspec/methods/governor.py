@@ -9,6 +9,7 @@ Time reaches this module only as arguments; one *plain step* is the unit of all 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from localspec.calibrate.curve import CostCurve, OnlineCost
@@ -155,8 +156,12 @@ class Governor:
         p = self._trust.correct(tree)
         # equal p: the parent has the smaller number and stays first
         order = sorted(range(len(p)), key=p.__getitem__, reverse=True)
-        sums = accumulate([p[node] for node in order])
+        sums = self._tokens(tree, p, order)
         return order, [tokens / (cost + draft_cost) for tokens, cost in zip(sums, self._cost.relative, strict=False)]
+
+    def _tokens(self, tree: Tree, p: Sequence[float], order: Sequence[int]) -> Iterable[float]:
+        """Expected tokens of a step that verifies the first of the nodes in `order`, the first two, and so on."""
+        return accumulate([p[node] for node in order])
 
     def promise(self, tree: Tree, seconds: float = 0.0) -> float:
         """Tokens per plain step that the best part of `tree` promises, if its draft took `seconds`."""
@@ -192,7 +197,7 @@ class Governor:
             self._look_cost += 0.2 * (share - self._look_cost)
             cost += share
             if len(self._candidate) > 1:
-                self._trust.observe(self._candidate, self._keep, walk)
+                self._trust.observe(self._candidate, self._keep, self._matched(walk))
                 n_kept = len(self._keep)  # without draft-only nodes
                 self._idle = self._idle + 1 if n_kept == 1 else 0
                 self._recent += 0.3 * (n_kept - self._recent)
@@ -200,6 +205,10 @@ class Governor:
         if self.on:
             return self._judge(cost - len(walk.tokens))
         return self._retry(n, walk) if drafted else None
+
+    def _matched(self, walk: Walk) -> Walk:
+        """What of `walk` tells whether the drafter's estimates were right. For sub-classes."""
+        return walk
 
     def _account(self, n_tokens: int, cost: float) -> None:
         """A step wrote `n_tokens` and cost so many plain steps, draft included. For sub-classes."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from localspec.engine.base import Rows
 from localspec.methods.base import Sampler, Walk
-from localspec.methods.fly import TOP, LooseRule, judge_lazily, normalised_entropy, top3_entropy
+from localspec.methods.fly import TOP, LooseRule, judge_lazily, normalised_entropy, ratio_to_best, top3_entropy
 from localspec.tree import Tree
 
 
@@ -52,13 +52,14 @@ class LooseVerifier:
         return Walk(tuple(path), tuple(tokens))
 
     def _could_forgive(self, tree: Tree, rows: Rows, node: int, token: int) -> bool:
-        """Whether a child that is not `token` has a draft below it that is long enough, and the target is unsure."""
+        """Whether a child that is not `token` is likely enough and has a draft below it that is long enough, and the
+        target is unsure."""
         heights, window = tree.topology.heights, self.rule.window
         if heights[node] <= window:
             return False
         children = tree.topology.children[node]
-        deep = any(heights[child] >= window and tree.tokens[child] != token for child in children)
-        return deep and self._unsure(rows, node)
+        deep = [tree.tokens[child] for child in children if heights[child] >= window and tree.tokens[child] != token]
+        return bool(deep) and self._unsure(rows, node) and any(self._likely(rows, node, other) for other in deep)
 
     def _unsure(self, rows: Rows, node: int) -> bool:
         if self.rule.entropy == "top3":
@@ -66,6 +67,14 @@ class LooseVerifier:
             return self.rule.unsure(top3_entropy(logits, rows.logsumexp(node)))
         self._n_vocab = self._n_vocab or len(rows.logits(node))
         return self.rule.unsure(normalised_entropy(rows.entropy(node), self._n_vocab))
+
+    def _likely(self, rows: Rows, node: int, token: int) -> bool:
+        if self.rule.ratio == 0.0:
+            return True
+        # nearly always among the few that are at hand: the whole row need not be fetched
+        ids, logits = rows.top_k(node, TOP)
+        logit = logits[ids.index(token)] if token in ids else float(rows.logits(node)[token])
+        return self.rule.likely(ratio_to_best(logit, logits[0]))
 
     def _take_best(self, ahead: _Ahead, path: list[int], tokens: list[int], stop: frozenset[int], limit: int) -> Walk:
         """The walk that begins with `path` and `tokens` and goes on, where `ahead` starts, along the best path."""
@@ -90,7 +99,8 @@ class LooseVerifier:
             return nodes[i - 1] if i else ahead.start
 
         def forgivable(i: int) -> bool:
-            return self._unsure(ahead.rows, row(i)) and ahead.allows(row(i), draft[i])
+            rows, node = ahead.rows, row(i)
+            return self._unsure(rows, node) and self._likely(rows, node, draft[i]) and ahead.allows(node, draft[i])
 
         made = judge_lazily(draft, lambda i: ahead.token(row(i)), forgivable, stop, self.rule)
         ended = made.accepted == room or (made.accepted > 0 and draft[made.accepted - 1] in stop)

@@ -61,6 +61,12 @@ class Judge(Protocol):
         time to verify it would bring."""
         ...
 
+    def further(self, p: Sequence[float], n: int) -> list[float]:
+        """Tokens that the drafts after the first `n` of a chain bring with forgiving, less those that the time to
+        verify them would bring: for one more, two more, and so on; empty where nothing is forgiven. `p` are the chances
+        that each draft and all before it match."""
+        ...
+
 
 @dataclass(slots=True)
 class _Chain:
@@ -243,9 +249,25 @@ class DraftDrafter:
         # the first pass tells whether the text can be predicted here
         if depth and self._judge is not None:
             took = seconds(n_feed + n)
-            if best <= self._judge.price * took or self.times.spent + took > self._judge.stake:
+            pays = best > self._judge.price * took and self.times.spent + took <= self._judge.stake
+            if not pays and not self._pays_later(n_feed, chain, self._judge):
                 return None
         return kind, guesses[:n]
+
+    def _pays_later(self, n_feed: int, chain: _Chain, judge: Judge) -> bool:
+        """Whether several more passes pay, as only long chains are forgiven anything."""
+        p, q = list(chain.p), chain.q[-1]
+        while len(p) < chain.most:
+            q = self._confidence.after(q)
+            p.append(p[-1] * q)
+        took = self.times.of_pass(n_feed)
+        for tokens in judge.further(p, len(chain.p)):
+            if self.times.spent + took > judge.stake:
+                return False
+            if tokens > judge.price * took:
+                return True
+            took += self.times.of_pass(1)
+        return False
 
     def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:
         """Take the new tokens in. The draft model reads them with its next pass."""
@@ -253,14 +275,19 @@ class DraftDrafter:
         self._readable = self._readable and max(walk.tokens) < self._model.n_common
         self.times.lag += len(walk.tokens)
         if self._chain is not None:
-            self._learn(self._chain, walk.tokens)
+            self._learn(self._chain, walk)
             self._chain = None
         if self._guesses is not None:
             self._guesses.extend(walk.tokens)
 
-    def _learn(self, chain: _Chain, tokens: Sequence[int]) -> None:
-        """Compare what was drafted, verified or not, with the tokens that came."""
-        for drafted, q, beside, token in zip(chain.tokens, chain.q, chain.beside, tokens, strict=False):
+    def _learn(self, chain: _Chain, walk: Walk) -> None:
+        """Compare what was drafted, verified or not, with the tokens that came. A forgiven one is a mismatch, and what
+        the target would have written in its place is not known."""
+        drafts = zip(chain.tokens, chain.q, chain.beside, walk.tokens, strict=False)
+        for i, (drafted, q, beside, token) in enumerate(drafts):
+            if i in walk.forgiven:
+                self._confidence.judge(q, False)
+                continue
             self._confidence.judge(q, drafted == token)
             for other, other_q in beside:
                 self._confidence.judge_beside(other_q, other == token)

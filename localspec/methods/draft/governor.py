@@ -3,15 +3,20 @@
 Such drafts take a good part of a step, and more the longer they are, so their time counts in full, and the drafter asks
 what one pass more is worth. While speculation is off the draft model does not read along; what it has missed must be
 read before it can try again. So it tries only where all its losses, that one included, stay small.
+
+With loose acceptance it counts what forgiving brings, which wants chains longer than the window: see `forgiving`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 
 from localspec.calibrate.curve import CostCurve
 from localspec.methods.base import Walk
+from localspec.methods.draft.forgiving import Forgiving, matching, spine
 from localspec.methods.draft.times import DraftTimes
+from localspec.methods.fly import LooseRule
 from localspec.methods.governor import LOOK_EVERY, Governor
 from localspec.tree import Tree
 
@@ -35,6 +40,7 @@ class DraftGovernor(Governor):
         #: asked why there can be no drafts, which is told once a generation
         self.why_not: Callable[[], str | None] = lambda: None
         self._told = False
+        self._forgiving: Forgiving | None = None
         self._mean_tokens = self._mean_cost = 1.0
         self._lost = 0.0
         self._n_tokens = 0
@@ -46,6 +52,14 @@ class DraftGovernor(Governor):
         self._mean_tokens = self._mean_cost = 1.0
         self._lost, self._n_tokens = 0.0, 0
         self._told = False
+        if self._forgiving is not None:
+            self._forgiving.start()
+
+    def forgive(self, rule: LooseRule | None) -> None:
+        """From here on mismatches are forgiven by `rule`; None: none are."""
+        known = None if self._forgiving is None else self._forgiving.rule
+        if rule != known:
+            self._forgiving = None if rule is None else Forgiving(rule)
 
     @property
     def _rate(self) -> float:
@@ -71,6 +85,20 @@ class DraftGovernor(Governor):
             return 0.0
         return self._trust.trusted(p, depth) - self._rate * (relative[n_nodes] - relative[n_nodes - 1])
 
+    def further(self, p: Sequence[float], n: int) -> list[float]:
+        """Tokens that the drafts after the first `n` of a chain bring with forgiving, less those that the time to
+        verify them would bring: for one more, two more, and so on; empty where nothing is forgiven.
+
+        `p` are the chances that each draft and all before it match.
+        """
+        if self._forgiving is None:
+            return []
+        p = list(accumulate((self._trust.trusted(chance, depth) for depth, chance in enumerate(p, start=1)), min))
+        tokens = [0.0, *(a + b for a, b in zip(accumulate(p), self._forgiving.bonuses(p), strict=True))]
+        relative = self._cost.relative
+        last = min(len(p), len(relative) - 1)
+        return [tokens[k] - tokens[n] - self._rate * (relative[k] - relative[n]) for k in range(n + 1, last + 1)]
+
     def budget(self) -> int:
         """Most nodes worth drafting for the coming step; 1 means no draft at all."""
         n = super().budget()
@@ -79,6 +107,11 @@ class DraftGovernor(Governor):
                 self._next_probe = self._step + LOOK_EVERY
                 return 1
             self._trust.start()  # the drafter looks again at what its estimates are worth
+        if self._forgiving is not None:
+            # what lies deep in a chain is unlikely to match, and may pay all the same
+            self.least_p = 0.0
+            if n > 1 and self.on:
+                return self._largest_useful()
         return n
 
     def select(self, tree: Tree) -> Tree:
@@ -106,10 +139,24 @@ class DraftGovernor(Governor):
         # the drafter knows better than the clock when the machine had a hiccup
         credible = min(propose_seconds, 2 * self._times.spent + 1e-3) if self._candidate is not None else 0.0
         note = super().observe(tree, walk, seconds, credible)
+        if self._forgiving is not None:
+            self._forgiving.learn(tree, walk)
         if self._told or (reason := self.why_not()) is None:
             return note
         self._told = True
         return f"spec off: {reason}"
+
+    def _tokens(self, tree: Tree, p: Sequence[float], order: Sequence[int]) -> Iterable[float]:
+        expected = super()._tokens(tree, p, order)
+        if self._forgiving is None:
+            return expected
+        nodes = spine(tree)[1:]
+        bonuses = [0.0, *self._forgiving.bonuses([p[node] for node in nodes])]
+        depths = accumulate(node in nodes for node in order)
+        return [tokens + bonuses[depth] for tokens, depth in zip(expected, depths, strict=True)]
+
+    def _matched(self, walk: Walk) -> Walk:
+        return matching(walk)
 
     def _account(self, n_tokens: int, cost: float) -> None:
         self._mean_tokens += _RATE * (n_tokens - self._mean_tokens)

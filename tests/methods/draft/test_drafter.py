@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -222,6 +223,9 @@ class Thrifty:
 
     def gain(self, n_nodes: int, depth: int, p: float) -> float:
         return 1.0 if p >= self.least else -1.0
+
+    def further(self, p: Sequence[float], n: int) -> list[float]:
+        return []
 
 
 def test_a_chain_ends_where_a_further_pass_does_not_pay() -> None:

@@ -122,7 +122,7 @@ def test_tinted_and_lossy(snap_compare: Callable[..., bool]) -> None:
 
 def test_speculation_is_off(snap_compare: Callable[..., bool]) -> None:
     app, backend = made(notes=["spec off: not faster here"])
-    assert snap_compare(app, terminal_size=(80, 24), run_before=lambda pilot: ask(pilot, backend))
+    assert snap_compare(app, terminal_size=(80, 24), run_before=lambda pilot: ask(pilot, backend, 9))
 
 
 def test_no_model(snap_compare: Callable[..., bool]) -> None:

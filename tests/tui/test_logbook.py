@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,6 @@ log = logging.getLogger("localspec.test")
 
 def texts(book: LogBook) -> list[str]:
     return [line.text for line in book.lines()]
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    root = logging.getLogger("localspec")
-    before = root.level, root.propagate, list(root.handlers)
-    yield
-    root.level, root.propagate, root.handlers[:] = before
 
 
 def test_the_last_lines_are_kept_with_level_and_origin() -> None:

@@ -41,7 +41,7 @@ class Choice:
     `on` is whether speculation is on. Where a plain step takes `plain_seconds` here (None: not known), speculation can
     be held against plain decoding; `measured` says that this generation measured it, else it is a calibrated estimate.
     With a bank of `n_trees` trees, `tree` is the index of the one in use, and `score` what it was chosen by (None: it
-    is always the same), at one of the ascending `edges` of which the choice changes.
+    is always the same); at the ascending `edges` of that the choice may change.
     """
 
     on: bool

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from localspec.calibrate.curve import CostCurve, OnlineCost
-from localspec.events import Choice
+from localspec.events import OFF, ON, Choice
 from localspec.methods.base import Walk
 from localspec.methods.calibration import Calibration
 from localspec.tree import MAX_NODES, Tree
 
-OFF_NOTE = "spec off: not faster here"
-ON_NOTE = "spec on again"
+OFF_NOTE = f"{OFF}not faster here"
+ON_NOTE = f"{ON} again"
 
 #: a larger tree must promise this factor over a plain step, since estimates are noisy
 MARGIN = 1.03

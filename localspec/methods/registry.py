@@ -7,6 +7,7 @@ from typing import cast
 
 from localspec.calibrate.curve import CostCurve
 from localspec.errors import UsageError
+from localspec.events import OFF
 from localspec.methods.base import Drafter, Method
 from localspec.methods.draft.drafter import DraftModel
 from localspec.methods.draft.methods import DRAFT_NAMES, make_draft_method
@@ -120,7 +121,7 @@ def make_method(
     """
     check_method(name)
     if name == "plain" or max_nodes == 1:
-        note = None if name == "plain" or limit_reason is None else f"spec off: {limit_reason}"
+        note = None if name == "plain" or limit_reason is None else f"{OFF}{limit_reason}"
         return Method("plain", PlainDrafter(), Fixed(1, note), StrictVerifier())
     heads = heads or HeadKit()
     if name == "auto":

@@ -64,6 +64,8 @@ class FakeGeneration:
             yield update
 
     async def __aiter__(self) -> AsyncIterator[Update]:
+        while len(self.engine.busy) >= self.engine.facts.n_slots and not self.cancelled:
+            await asyncio.sleep(0.001)
         for update in self._updates():
             await asyncio.sleep(self.engine.pause)
             yield update

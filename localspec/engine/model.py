@@ -64,6 +64,7 @@ class Model:
         self.description = _native_string(lambda buffer, size: L.llama_model_desc(handle, buffer, size))
         self.is_recurrent = bool(L.llama_model_is_recurrent(handle))
         self.is_hybrid = bool(L.llama_model_is_hybrid(handle))
+        self.is_encoder = self.metadata.get(f"{self.arch}.attention.causal") == "false"
         self.bos = _token(L.llama_vocab_bos(self.vocab))
         self.eos = _token(L.llama_vocab_eos(self.vocab))
         self.eot = _token(L.llama_vocab_eot(self.vocab))
@@ -81,8 +82,10 @@ class Model:
         n_gpu_layers: int = -1,
         use_mmap: bool = True,
         progress: LoadProgress | None = None,
+        encoder: bool = False,
     ) -> Model:
-        """Load a GGUF file; `n_gpu_layers` -1 puts all layers on the GPU where the build has one.
+        """Load a GGUF file; `n_gpu_layers` -1 puts all layers on the GPU where the build has one. An `encoder`, which
+        embeds texts and writes none, is taken only by those who ask for one.
 
         Raises `UsageError` for any other negative number, `ModelNotFoundError` for a path that leads nowhere,
         `ModelError` for a file that cannot be used, and `EngineError` when `progress` said stop.
@@ -106,18 +109,20 @@ class Model:
             raise ModelError(f"{path.name} cannot be loaded: {logs.reason(mark, 'the library gave no reason')}")
         model = cls(handle, path, n_gpu_layers)
         try:
-            model.refuse_unsupported()
+            model.refuse_unsupported(encoder)
         except LocalspecError:
             model.close()
             raise
         return model
 
-    def refuse_unsupported(self) -> None:
-        """Raise `ModelError` for a kind of model that cannot run here."""
+    def refuse_unsupported(self, encoder: bool = False) -> None:
+        """Raise `ModelError` for a kind of model that cannot run here, such as one that is an encoder or is none."""
         if L.llama_model_has_encoder(self.handle) or not L.llama_model_has_decoder(self.handle):
             raise ModelError(f"{self.path.name} is an encoder ({self.arch}); localspec runs decoder-only models")
         if L.llama_model_is_diffusion(self.handle):
             raise ModelError(f"{self.path.name} is a diffusion model ({self.arch}); localspec runs decoder-only models")
+        if self.is_encoder and not encoder:
+            raise ModelError(f"{self.path.name} embeds texts ({self.arch}) and writes none")
         if self.n_vocab == 0:
             raise ModelError(f"{self.path.name} has no vocabulary")
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -33,12 +33,14 @@ from localspec.server import reports, speculation
 from localspec.server.disconnect import watched
 from localspec.server.errors import ApiError, ParamError
 from localspec.server.metrics import Metrics, Pace
-from localspec.server.settings import DEFAULT_NAMES, Settings
+from localspec.server.names import resolve
+from localspec.server.settings import Settings
 from localspec.serving import api
 from localspec.serving.api import Begun, Ended, Engine, Generation, Host, TokenLogprob, Written
 
 FinishReason = Literal["stop", "length", "tool_calls"]
-Prompt = str | Sequence[int] | ChatRequest
+#: a function makes the tokens when the model is there
+Prompt = str | Sequence[int] | ChatRequest | Callable[[Engine], Sequence[int]]
 
 #: beyond the time that the engine has for an answer: whoever does not keep to it is stuck
 _PATIENCE = 5.0
@@ -48,13 +50,14 @@ _PATIENCE = 5.0
 class Ask:
     """A checked request, whichever API it came by.
 
-    `prompts` are texts, tokens or conversations; each gets `n` answers, whose seeds follow each other. `model` is the
-    name that the client gave. `method` and `accept` are those of its `speculation` object. `warnings` are what the
-    reply is to tell beside the answer. Else as `serving.api.Request`.
+    `prompts` are texts, tokens or conversations; each gets `n` answers, whose seeds follow each other. The tokens of
+    `before` stand before each prompt. `model` is the name that the client gave. `method` and `accept` are those of its
+    `speculation` object. `warnings` are what the reply is to tell beside the answer. Else as `serving.api.Request`.
     """
 
     prompts: Sequence[Prompt]
     model: str | None = None
+    before: Sequence[int] = ()
     n: int = 1
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
@@ -131,6 +134,11 @@ class _Choice:
         self._text: list[str] = []
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []
+        self._cut = False
+
+    def cut(self) -> None:
+        self._cut = True
+        self.generation.cancel()
 
     def written(self, update: Written) -> Piece:
         self._text.append(update.text)
@@ -145,6 +153,8 @@ class _Choice:
 
     def end(self, ended: Ended, requested: str | None) -> End:
         reply = self.reader.reply
+        if ended.reason == "cancelled" and self._cut:
+            ended = replace(ended, reason="length")
         if ended.reason == "cancelled":
             raise ApiError("the answer was cancelled before its end", status=503, code="cancelled", retry=True)
         reason: FinishReason = "tool_calls" if reply.tools and ended.reason == "stop" else ended.reason
@@ -181,7 +191,7 @@ class Answers:
 
     async def open(self, host: Host, owner: str) -> None:
         """Load, prepare and submit. Raises `LocalspecError`; `close` is to be awaited even then."""
-        self.engine = await self._stack.enter_async_context(host.use(self._model_name(host)))
+        self.engine = await self._stack.enter_async_context(host.use(resolve(host, self.settings, self.ask.model)))
         # templates, grammars and long texts take their time
         prepared = await asyncio.to_thread(self._prepare, owner)
         loop = asyncio.get_running_loop()
@@ -196,14 +206,6 @@ class Answers:
             late = ApiError(f"the answer took longer than {self.settings.timeout:g} s", status=504, code="timeout")
             timer = loop.call_later(self.settings.timeout + _PATIENCE, self.abort, late)
             self._stack.callback(timer.cancel)
-
-    def _model_name(self, host: Host) -> str | None:
-        name = self.ask.model
-        if name is None or name in DEFAULT_NAMES:
-            return None
-        if self.settings.any_model and all(name != model.name for model in host.available()):
-            return None
-        return name
 
     def _prepare(self, owner: str) -> list[tuple[api.Request, ChatPrompt | None]]:
         """The requests to the engine, one a prompt, and the chat prompts that they are of."""
@@ -231,11 +233,21 @@ class Answers:
         return prepared
 
     def _tokens(self, prompt: Any, is_chat: bool) -> Sequence[int]:
+        if callable(prompt):
+            prompt = prompt(self.engine)
         if not isinstance(prompt, str):
-            return list(prompt)
+            return self._known([*self.ask.before, *prompt])
         bos = self.engine.facts.bos
         # templates often write it themselves
-        return self.engine.tokenize(prompt, add_special=not (is_chat and bos and prompt.startswith(bos)))
+        add_special = not (is_chat and bos and prompt.startswith(bos)) and not self.ask.before
+        return [*self._known(self.ask.before), *self.engine.tokenize(prompt, add_special=add_special)]
+
+    def _known(self, tokens: Sequence[int]) -> Sequence[int]:
+        n_vocab = self.engine.facts.n_vocab
+        for token in tokens:
+            if not 0 <= token < n_vocab:
+                raise ParamError("prompt", f"there is no token {token}: they are from 0 to {n_vocab - 1}")
+        return tokens
 
     async def _pump(self, choice: _Choice) -> None:
         try:
@@ -271,6 +283,10 @@ class Answers:
                 left -= 1
                 self._metrics.ended(update)
                 yield choice.end(update, self.ask.method)
+
+    def cut(self, index: int) -> None:
+        """End an answer within a step, as if that were all the tokens that it may have."""
+        self._choices[index].cut()
 
     async def collect(self, request: Request) -> list[End]:
         """All whole answers, in order; closes. Raises what an iteration does, `ClientGoneError` when nobody waits."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
-
 from localspec.server.errors import ParamError
 from localspec.serving.api import Facts, Speculation
 
@@ -20,13 +18,6 @@ METHODS: dict[str, tuple[str | None, str | None]] = {
     "fly": ("draft", "loose"),
 }
 RULES = ("strict", "typical", "loose")
-
-
-class Wanted(BaseModel):
-    """How a request wants to be sped up: `method` is one of `METHODS`, `accept` one of `RULES`."""
-
-    method: str | None = None
-    accept: str | None = None
 
 
 def asked(method: str | None, accept: str | None, facts: Facts) -> tuple[str | None, str | None]:

@@ -215,7 +215,7 @@ class Answers:
         for prompt in ask.prompts:
             chat = self.engine.chat.apply(prompt) if isinstance(prompt, ChatRequest) else None
             request = api.Request(
-                prompt=self._tokens(prompt if chat is None else chat.text, chat is not None),
+                prompt=self._tokens(prompt) if chat is None else [*ask.before, *chat_tokens(self.engine, chat)],
                 sampling=ask.sampling if chat is None else constrained(ask.sampling, chat),
                 max_tokens=ask.max_tokens,
                 stops=ask.stops if chat is None else tuple(dict.fromkeys((*ask.stops, *chat.stops))),
@@ -232,15 +232,13 @@ class Answers:
             prepared.append((request, chat))
         return prepared
 
-    def _tokens(self, prompt: Any, is_chat: bool) -> Sequence[int]:
+    def _tokens(self, prompt: Any) -> Sequence[int]:
+        before = self._known(self.ask.before)
         if callable(prompt):
             prompt = prompt(self.engine)
-        if not isinstance(prompt, str):
-            return self._known([*self.ask.before, *prompt])
-        bos = self.engine.facts.bos
-        # templates often write it themselves
-        add_special = not (is_chat and bos and prompt.startswith(bos)) and not self.ask.before
-        return [*self._known(self.ask.before), *self.engine.tokenize(prompt, add_special=add_special)]
+        if isinstance(prompt, str):
+            return [*before, *self.engine.tokenize(prompt, add_special=not before)]
+        return [*before, *self._known(prompt)]
 
     def _known(self, tokens: Sequence[int]) -> Sequence[int]:
         n_vocab = self.engine.facts.n_vocab
@@ -283,6 +281,14 @@ class Answers:
                 left -= 1
                 self._metrics.ended(update)
                 yield choice.end(update, self.ask.method)
+
+    def request(self, index: int) -> api.Request:
+        """What the engine was asked for."""
+        return self._choices[index].request
+
+    def slot(self, index: int) -> int | None:
+        """The slot that an answer has, None while it waits for one."""
+        return self._choices[index].generation.slot
 
     def cut(self, index: int) -> None:
         """End an answer within a step, as if that were all the tokens that it may have."""
@@ -329,6 +335,13 @@ async def start(request: Request, ask: Ask) -> Answers:
     state.running.add(answers)
     answers._stack.callback(state.running.discard, answers)
     return answers
+
+
+def chat_tokens(engine: Engine, chat: ChatPrompt) -> list[int]:
+    """The tokens of a conversation."""
+    bos = engine.facts.bos
+    # templates often write it themselves
+    return engine.tokenize(chat.text, add_special=not (bos and chat.text.startswith(bos)))
 
 
 def constrained(sampling: SamplingParams, chat: ChatPrompt) -> SamplingParams:

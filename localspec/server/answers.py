@@ -33,8 +33,7 @@ from localspec.server import reports, speculation
 from localspec.server.disconnect import watched
 from localspec.server.errors import ApiError, ParamError
 from localspec.server.metrics import Metrics, Pace
-from localspec.server.names import resolve
-from localspec.server.settings import Settings
+from localspec.server.settings import DEFAULT_NAMES, Settings
 from localspec.serving import api
 from localspec.serving.api import Begun, Ended, Engine, Generation, Host, TokenLogprob, Written
 
@@ -174,6 +173,7 @@ class Answers:
         self.id = secrets.token_hex(12)
         self.created = int(time.time())
         self.n_prompt = 0
+        self.warnings = list(ask.warnings)
         self._metrics = metrics
         self._choices: list[_Choice] = []
         self._queue: asyncio.Queue[tuple[_Choice | None, api.Update | Exception]] = asyncio.Queue()
@@ -186,12 +186,13 @@ class Answers:
         return self.engine.facts.name
 
     @property
-    def warnings(self) -> list[str]:
-        return list(self.ask.warnings)
+    def n_choices(self) -> int:
+        """How many answers there will be: `ask.n` for each prompt in turn."""
+        return len(self._choices)
 
     async def open(self, host: Host, owner: str) -> None:
         """Load, prepare and submit. Raises `LocalspecError`; `close` is to be awaited even then."""
-        self.engine = await self._stack.enter_async_context(host.use(resolve(host, self.settings, self.ask.model)))
+        self.engine = await self._stack.enter_async_context(host.use(model_name(self.ask.model, host, self.settings)))
         # templates, grammars and long texts take their time
         prepared = await asyncio.to_thread(self._prepare, owner)
         loop = asyncio.get_running_loop()
@@ -233,19 +234,12 @@ class Answers:
         return prepared
 
     def _tokens(self, prompt: Any) -> Sequence[int]:
-        before = self._known(self.ask.before)
+        before = check_tokens(list(self.ask.before), self.engine, "context")
         if callable(prompt):
             prompt = prompt(self.engine)
         if isinstance(prompt, str):
             return [*before, *self.engine.tokenize(prompt, add_special=not before)]
-        return [*before, *self._known(prompt)]
-
-    def _known(self, tokens: Sequence[int]) -> Sequence[int]:
-        n_vocab = self.engine.facts.n_vocab
-        for token in tokens:
-            if not 0 <= token < n_vocab:
-                raise ParamError("prompt", f"there is no token {token}: they are from 0 to {n_vocab - 1}")
-        return tokens
+        return [*before, *check_tokens(list(prompt), self.engine, "prompt")]
 
     async def _pump(self, choice: _Choice) -> None:
         try:
@@ -342,6 +336,24 @@ def chat_tokens(engine: Engine, chat: ChatPrompt) -> list[int]:
     bos = engine.facts.bos
     # templates often write it themselves
     return engine.tokenize(chat.text, add_special=not (bos and chat.text.startswith(bos)))
+
+
+def model_name(name: str | None, host: Host, settings: Settings) -> str | None:
+    """The name to give to `Host.use` for one that a client gave."""
+    if name is None or name in DEFAULT_NAMES:
+        return None
+    if settings.any_model and all(name != model.name for model in host.available()):
+        return None
+    return name
+
+
+def check_tokens(tokens: list[int], engine: Engine, param: str) -> list[int]:
+    """The tokens, all of which the model has. Raises `ParamError`."""
+    n_vocab = engine.facts.n_vocab
+    for token in tokens:
+        if not 0 <= token < n_vocab:
+            raise ParamError(param, f"{param} has the token {token}; the model has those from 0 to {n_vocab - 1}")
+    return tokens
 
 
 def constrained(sampling: SamplingParams, chat: ChatPrompt) -> SamplingParams:

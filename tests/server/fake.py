@@ -67,12 +67,14 @@ class FakeGeneration:
             yield update
 
     async def __aiter__(self) -> AsyncIterator[Update]:
+        while len(self.engine.busy) >= self.engine.facts.n_slots and not self.cancelled:
+            await asyncio.sleep(0.001)
         for update in self._updates():
             await asyncio.sleep(self.engine.pause)
             yield update
 
     def _updates(self) -> Iterator[Update]:
-        engine, request = self.engine, self.request
+        engine = self.engine
         while len(engine.busy) >= engine.facts.n_slots and not self.cancelled:
             time.sleep(0.001)
         self.slot = next(i for i in itertools.count() if i not in engine.busy)
@@ -125,9 +127,7 @@ class FakeGeneration:
         on = method != "plain"
         stats.n_drafted, stats.n_accepted = (stats.n_tokens, stats.n_tokens // 2) if on else (0, 0)
         reason_off = None if on else "plain decoding was asked for"
-        report = Speculation(
-            method, True, reason_off, stats.n_drafted, stats.n_accepted, 0, 1.0, 1.5 if on else None
-        )
+        report = Speculation(method, True, reason_off, stats.n_drafted, stats.n_accepted, 0, 1.0, 1.5 if on else None)
         yield Ended(reason, stream.stopped, eog, False, stats, report, request.sampling.seed or 0)
 
 
@@ -240,7 +240,9 @@ class FakeEngine:
             n_prompt = len(request.prompt) if request else 0
             task = generation.id if generation else None
             states.append(
-                SlotState(i, self.facts.n_ctx, generation is not None, task, "ptd", n_prompt, n_prompt, 0, 0, None, request)
+                SlotState(
+                    i, self.facts.n_ctx, generation is not None, task, "ptd", n_prompt, n_prompt, 0, 0, None, request
+                )
             )
         return states
 
@@ -268,7 +270,9 @@ class FakeHost:
 
     def available(self) -> list[Available]:
         return [
-            Available(name, engine.facts.path, engine.facts.size, "Q8_0", engine.facts.created, name not in self.unloaded)
+            Available(
+                name, engine.facts.path, engine.facts.size, "Q8_0", engine.facts.created, name not in self.unloaded
+            )
             for name, engine in self.engines.items()
         ]
 

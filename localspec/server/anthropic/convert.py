@@ -34,16 +34,17 @@ def warnings(request: CountRequest) -> tuple[str, ...]:
 
 def chat(request: CountRequest) -> ChatRequest:
     """The conversation. Raises `ParamError` for what cannot be had here, such as images."""
-    choice = request.tool_choice
+    tools, choice, function = _tools(request)
+    wanted = request.tool_choice
     prefilled = request.messages[-1].role == "assistant"
     thinking = request.thinking
     effort = request.output_config.effort if request.output_config else None
     return ChatRequest(
         messages=_merged(_openai(request)),
-        tools=[_tool(tool, i) for i, tool in enumerate(request.tools or ())],
-        tool_choice=_choice(request),
-        function=choice.name if choice and choice.type == "tool" else None,
-        parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
+        tools=tools,
+        tool_choice=choice,
+        function=function,
+        parallel_tool_calls=not (wanted and wanted.disable_parallel_tool_use),
         json_schema=_schema(request),
         enable_thinking=thinking is not None and thinking.type != "disabled",
         add_generation_prompt=not prefilled,
@@ -52,20 +53,20 @@ def chat(request: CountRequest) -> ChatRequest:
     )
 
 
-def _choice(request: CountRequest) -> str:
-    choice = request.tool_choice
-    if choice is None or choice.type == "auto":
-        return "auto"
-    if choice.type == "none":
-        return "none"
-    names = [tool.name for tool in request.tools or ()]
-    if not names:
-        raise ParamError("tool_choice", f"tool_choice is {choice.type!r}, and there are no tools")
-    if choice.type == "any":
-        return "required"
-    if choice.name not in names:
-        raise ParamError("tool_choice.name", f"there is no tool {choice.name!r}", f"one of {', '.join(names)}")
-    return choice.name
+def _tools(request: CountRequest) -> tuple[list[dict[str, Any]], str, str | None]:
+    """The tools, how to choose among them, and the one that was chosen by name."""
+    tools = [_tool(tool, i) for i, tool in enumerate(request.tools or ())]
+    wanted = request.tool_choice
+    if wanted is None or wanted.type in ("auto", "none"):
+        return tools, wanted.type if wanted else "auto", None
+    if wanted.type == "any":
+        if not tools:
+            raise ParamError("tool_choice", "a tool call is required, and there are no tools")
+        return tools, "required", None
+    named = [tool for tool in tools if tool["function"]["name"] == wanted.name]
+    if not named:
+        raise ParamError("tool_choice.name", f"there is no tool {(wanted.name or '')[:64]!r} among the tools")
+    return named[:1], "required", wanted.name
 
 
 def _schema(request: CountRequest) -> dict[str, Any] | None:

@@ -12,10 +12,9 @@ from fastapi.responses import JSONResponse
 
 from localspec.chat_format.api import ChatRequest
 from localspec.server import limits
-from localspec.server.answers import Answers, Ask, End, Piece, chat_tokens, start
+from localspec.server.answers import Answers, Ask, End, Piece, chat_tokens, model_name, start
 from localspec.server.anthropic import convert, events, schemas
 from localspec.server.fields import max_tokens
-from localspec.server.names import resolve
 from localspec.server.settings import Settings
 from localspec.server.sse import Stream
 
@@ -54,7 +53,7 @@ async def count_tokens(request: Request, body: schemas.CountRequest) -> schemas.
     """How many tokens the prompt of a request has."""
     host, settings = request.app.state.host, request.app.state.settings
     chat = _chat(body, settings)
-    async with host.use(resolve(host, settings, body.model)) as engine:
+    async with host.use(model_name(body.model, host, settings)) as engine:
         tokens = await asyncio.to_thread(lambda: chat_tokens(engine, engine.chat.apply(chat)))
     return schemas.CountResponse(input_tokens=len(tokens))
 

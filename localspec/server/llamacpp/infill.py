@@ -17,7 +17,7 @@ router = APIRouter()
 
 @router.post("/infill", response_model=schemas.Completion, responses=STREAMED)
 async def infill(request: Request, body: schemas.InfillRequest) -> Response:
-    """Write between `input_prefix`, with `prompt` at its end, and `input_suffix`; texts of `input_extra` come before."""
+    """Write between `input_prefix`, with `prompt` at its end, and `input_suffix`. `input_extra` are other files."""
     settings: Settings = request.app.state.settings
     for i, extra in enumerate(body.input_extra or ()):
         limits.text(extra.text + (extra.filename or ""), f"input_extra.{i}")

@@ -12,9 +12,9 @@ from localspec import __version__
 from localspec.engine.params import SamplingParams
 from localspec.errors import ModelNotFoundError
 from localspec.server import about
+from localspec.server.answers import model_name
 from localspec.server.errors import ApiError
 from localspec.server.llamacpp import samplers, schemas
-from localspec.server.names import resolve
 from localspec.serving import api
 from localspec.serving.api import Engine, Host, LoadingError, SlotState
 
@@ -56,7 +56,7 @@ async def props(request: Request, model: str | None = None) -> schemas.Props:
 def _engine(request: Request, model: str | None) -> Engine | None:
     """A loaded model: the one that is named, else the first."""
     host: Host = request.app.state.host
-    name = resolve(host, request.app.state.settings, model)
+    name = model_name(model, host, request.app.state.settings)
     return next((engine for engine in host.loaded() if name in (None, engine.facts.name)), None)
 
 
@@ -79,7 +79,7 @@ def _props(request: Request, engine: Engine) -> schemas.Props:
 async def _sleeping(request: Request, model: str | None) -> schemas.Props:
     """Of a model that is not loaded: what its file says."""
     host: Host = request.app.state.host
-    name = resolve(host, request.app.state.settings, model)
+    name = model_name(model, host, request.app.state.settings)
     known = await asyncio.to_thread(about.models, host)
     paths = {available.name: str(available.path) for available in host.available()}
     for each in known:

@@ -8,9 +8,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from localspec.server import limits
+from localspec.server.answers import model_name
 from localspec.server.llamacpp import schemas
 from localspec.server.llamacpp.completion import text_of
-from localspec.server.names import resolve
+from localspec.server.openai.conversation import chat_request
+from localspec.server.openai.requests import ChatCompletionRequest
 from localspec.serving.api import Engine
 
 router = APIRouter()
@@ -18,7 +20,7 @@ router = APIRouter()
 
 def _use(request: Request, model: str | None) -> Any:
     host = request.app.state.host
-    return host.use(resolve(host, request.app.state.settings, model))
+    return host.use(model_name(model, host, request.app.state.settings))
 
 
 @router.post("/tokenize")
@@ -47,3 +49,12 @@ async def detokenize(request: Request, body: schemas.DetokenizeRequest) -> schem
     """The text of tokens."""
     async with _use(request, body.model) as engine:
         return schemas.DetokenizeResponse(content=await asyncio.to_thread(text_of, engine, body.tokens))
+
+
+@router.post("/apply-template")
+async def apply_template(request: Request, body: ChatCompletionRequest) -> schemas.TemplateResponse:
+    """The prompt that a conversation is for the model; nothing is written."""
+    chat = chat_request(body, request.app.state.settings.bounds)
+    async with _use(request, body.model) as engine:
+        prompt = await asyncio.to_thread(engine.chat.apply, chat)
+    return schemas.TemplateResponse(prompt=prompt.text)

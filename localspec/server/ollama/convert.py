@@ -22,7 +22,7 @@ LATEST = ":latest"
 NO_IMAGES = "images cannot be read: this server runs language models", "send text only"
 
 
-def model_name(name: str) -> str:
+def untagged(name: str) -> str:
     """The name of a model without the tag that Ollama's clients put after it."""
     return name.removesuffix(LATEST)
 
@@ -37,7 +37,7 @@ def ask(request: schemas.Generating, prompt: Prompt, settings: Settings, before:
     return Ask(
         prompts=[prompt],
         before=before,
-        model=model_name(request.model),
+        model=untagged(request.model),
         sampling=sampling,
         max_tokens=_max_tokens(options, settings.bounds),
         stops=limits.stops([stop for stop in options.stop or () if stop], settings.bounds, "options.stop"),

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request
 
 from localspec.errors import ContextLengthError
+from localspec.server.answers import model_name
 from localspec.server.disconnect import watched
 from localspec.server.errors import ParamError
-from localspec.server.names import resolve
 from localspec.server.ollama import answer, convert, durations, schemas
 from localspec.server.ollama.docs import ERRORS
 from localspec.serving.api import Engine, Host, Pooled
@@ -73,7 +73,7 @@ async def _embed(
 ) -> _Made:
     host: Host = request.app.state.host
     begun = time.monotonic()
-    async with host.use(resolve(host, request.app.state.settings, convert.model_name(body.model))) as engine:
+    async with host.use(model_name(convert.untagged(body.model), host, request.app.state.settings)) as engine:
         load_seconds = time.monotonic() - begun
         if body.keep_alive is not None:
             host.keep(engine.facts.name, durations.parse(body.keep_alive))

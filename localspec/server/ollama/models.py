@@ -12,7 +12,7 @@ from localspec import __version__
 from localspec.errors import ModelNotFoundError
 from localspec.server import about
 from localspec.server.about import About
-from localspec.server.names import resolve
+from localspec.server.answers import model_name
 from localspec.server.ollama import convert, schemas
 from localspec.server.ollama.answer import rfc3339
 from localspec.server.ollama.docs import ERRORS
@@ -61,7 +61,7 @@ async def show(request: Request, body: schemas.ShowRequest) -> schemas.ShowRespo
     """What there is to know of a model. Does not load it."""
     host: Host = request.app.state.host
     known = await asyncio.to_thread(about.models, host)
-    name = resolve(host, request.app.state.settings, convert.model_name(body.model))
+    name = model_name(convert.untagged(body.model), host, request.app.state.settings)
     for model in known:
         if name is None or model.name == name:
             return _shown(model)

@@ -29,7 +29,7 @@ async def pull(request: Request, body: schemas.PullRequest) -> Response:
     The download ends when the client goes; the next one goes on from there.
     """
     host: Host = request.app.state.host
-    download = _Download(host, convert.model_name(body.model))
+    download = _Download(host, convert.untagged(body.model))
     if body.stream is False:
         await watched(request.receive, download.finish())
         return JSONResponse(SUCCESS)

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
-from localspec.server.answers import Answers, End, Piece, Prompt, start
+from localspec.server.answers import Answers, End, Piece, Prompt, model_name, start
 from localspec.server.errors import Problem
-from localspec.server.names import resolve
 from localspec.server.ollama import answer, convert, durations, schemas
 from localspec.server.settings import Settings
 from localspec.server.sse import NDJSON, Stream, line
@@ -122,7 +121,7 @@ async def respond(
 async def load_or_unload(request: Request, body: schemas.Generating, form: Form) -> Response:
     """Nothing to write is how clients ask to load a model, or with `keep_alive` 0 to unload it."""
     host: Host = request.app.state.host
-    name = resolve(host, request.app.state.settings, convert.model_name(body.model))
+    name = model_name(convert.untagged(body.model), host, request.app.state.settings)
     seconds = durations.parse(body.keep_alive) if body.keep_alive is not None else None
     begun = time.monotonic()
     if seconds == 0 and body.keep_alive is not None:

@@ -212,11 +212,12 @@ class Answers:
         """The requests to the engine, one a prompt, and the chat prompts that they are of."""
         ask = self.ask
         method, accept = speculation.asked(ask.method, ask.accept, self.engine.facts)
+        before = check_tokens(list(ask.before), self.engine, "context")
         prepared = []
         for prompt in ask.prompts:
             chat = self.engine.chat.apply(prompt) if isinstance(prompt, ChatRequest) else None
             request = api.Request(
-                prompt=self._tokens(prompt) if chat is None else [*ask.before, *chat_tokens(self.engine, chat)],
+                prompt=[*before, *(self._tokens(prompt) if chat is None else chat_tokens(self.engine, chat))],
                 sampling=ask.sampling if chat is None else constrained(ask.sampling, chat),
                 max_tokens=ask.max_tokens,
                 stops=ask.stops if chat is None else tuple(dict.fromkeys((*ask.stops, *chat.stops))),
@@ -234,12 +235,11 @@ class Answers:
         return prepared
 
     def _tokens(self, prompt: Any) -> Sequence[int]:
-        before = check_tokens(list(self.ask.before), self.engine, "context")
         if callable(prompt):
             prompt = prompt(self.engine)
         if isinstance(prompt, str):
-            return [*before, *self.engine.tokenize(prompt, add_special=not before)]
-        return [*before, *check_tokens(list(prompt), self.engine, "prompt")]
+            return self.engine.tokenize(prompt, add_special=not self.ask.before)
+        return check_tokens(list(prompt), self.engine, "prompt")
 
     async def _pump(self, choice: _Choice) -> None:
         try:

@@ -77,9 +77,9 @@ def _schema(request: CountRequest) -> dict[str, Any] | None:
 
 def _tool(tool: Tool, i: int) -> dict[str, Any]:
     if tool.type not in (None, "custom"):
-        raise ParamError(f"tools.{i}.type", f"the tool {tool.type} would run at Anthropic's", "give tools of your own")
+        raise ParamError(f"tools[{i}].type", f"the tool {tool.type} would run at Anthropic's", "give tools of your own")
     if tool.input_schema is None:
-        raise ParamError(f"tools.{i}.input_schema", f"the tool {tool.name} has no input_schema")
+        raise ParamError(f"tools[{i}].input_schema", f"the tool {tool.name} has no input_schema")
     function: dict[str, Any] = {"name": tool.name, "parameters": tool.input_schema}
     if tool.description is not None:
         function["description"] = tool.description
@@ -95,9 +95,9 @@ def _openai(request: CountRequest) -> Iterator[dict[str, Any]]:
         if isinstance(message.content, str):
             yield {"role": message.role, "content": message.content}
         elif message.role == "assistant":
-            yield _assistant(message.content, f"messages.{i}.content", last=i == len(request.messages) - 1)
+            yield _assistant(message.content, f"messages[{i}].content", last=i == len(request.messages) - 1)
         else:
-            yield from _user(message, f"messages.{i}.content")
+            yield from _user(message, f"messages[{i}].content")
 
 
 def _merged(messages: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def _merged(messages: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _text(blocks: Sequence[Block], where: str) -> str:
     """The text of blocks that can only be text. Raises `ParamError` for others."""
-    return "\n".join(_one_text(block, f"{where}.{i}") for i, block in enumerate(blocks))
+    return "\n".join(_one_text(block, f"{where}[{i}]") for i, block in enumerate(blocks))
 
 
 def _one_text(block: Block, where: str) -> str:
@@ -135,13 +135,13 @@ def _user(message: Message, where: str) -> Iterator[dict[str, Any]]:
     blocks = message.content if isinstance(message.content, list) else []
     for i, block in enumerate(blocks):
         if block.type != "tool_result":
-            texts.append(_one_text(block, f"{where}.{i}"))
+            texts.append(_one_text(block, f"{where}[{i}]"))
             continue
         if texts:
             yield {"role": message.role, "content": "\n".join(texts)}
             texts = []
         content = block.content or ""
-        text = content if isinstance(content, str) else _text(content, f"{where}.{i}.content")
+        text = content if isinstance(content, str) else _text(content, f"{where}[{i}].content")
         yield {
             "role": "tool",
             "tool_call_id": block.tool_use_id or "",
@@ -161,7 +161,7 @@ def _assistant(blocks: Sequence[Block], where: str, *, last: bool) -> dict[str, 
         elif block.type == "thinking":
             thoughts.append(block.thinking or "")
         elif block.type != "redacted_thinking":
-            texts.append(_one_text(block, f"{where}.{i}"))
+            texts.append(_one_text(block, f"{where}[{i}]"))
     if calls and last:
         raise ParamError(where, "the conversation ends with a call of a tool", "add the tool_result")
     message: dict[str, Any] = {"role": "assistant", "content": "\n".join(texts)}

@@ -20,7 +20,7 @@ async def infill(request: Request, body: schemas.InfillRequest) -> Response:
     """Write between `input_prefix`, with `prompt` at its end, and `input_suffix`. `input_extra` are other files."""
     settings: Settings = request.app.state.settings
     for i, extra in enumerate(body.input_extra or ()):
-        limits.text(extra.text + (extra.filename or ""), f"input_extra.{i}")
+        limits.text(extra.text + (extra.filename or ""), f"input_extra[{i}]")
     before = limits.text(body.prompt or "", "prompt")
 
     def prompt(engine: Engine) -> Sequence[int]:

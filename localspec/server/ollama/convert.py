@@ -118,7 +118,7 @@ def _openai(messages: Sequence[schemas.Message]) -> list[dict[str, Any]]:
     order: deque[str] = deque()
     for i, message in enumerate(messages):
         if message.images:
-            raise ParamError(f"messages.{i}.images", *NO_IMAGES)
+            raise ParamError(f"messages[{i}].images", *NO_IMAGES)
         plain: dict[str, Any] = {"role": message.role, "content": message.content or ""}
         if message.thinking:
             plain["reasoning_content"] = message.thinking

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
+from localspec.errors import ModelNotFoundError
 from localspec.server.answers import Answers, End, Piece, Prompt, model_name, start
 from localspec.server.errors import Problem
 from localspec.server.ollama import answer, convert, durations, schemas
@@ -125,7 +126,7 @@ async def load_or_unload(request: Request, body: schemas.Generating, form: Form)
     seconds = durations.parse(body.keep_alive) if body.keep_alive is not None else None
     begun = time.monotonic()
     if seconds == 0 and body.keep_alive is not None:
-        await host.unload(name or host.available()[0].name)
+        await host.unload(known(host, name))
         reason = "unload"
     else:
         async with host.use(name) as engine:
@@ -135,3 +136,13 @@ async def load_or_unload(request: Request, body: schemas.Generating, form: Form)
     took = answer.ns(time.monotonic() - begun)
     empty = {"model": body.model, "created_at": answer.now(), **form("", "", ())}
     return JSONResponse({**empty, "done": True, "done_reason": reason, "total_duration": took, "load_duration": took})
+
+
+def known(host: Host, name: str | None) -> str:
+    """The name of a model that is on this machine. Raises `ModelNotFoundError`."""
+    names = [model.name for model in host.available()]
+    if name is None and names:
+        return next((engine.facts.name for engine in host.loaded()), names[0])
+    if name not in names:
+        raise ModelNotFoundError(f"model '{name}' not found", "see GET /api/tags")
+    return name

@@ -15,6 +15,7 @@ from llama_cpp import llama_cpp as L
 
 from localspec.engine import bindings, logs, memory
 from localspec.engine.base import TreeContext
+from localspec.engine.metadata import metadata_of, native_string
 from localspec.engine.params import ContextParams, available_memory, check_gpu_layers
 from localspec.errors import EngineError, LocalspecError, ModelError
 from localspec.fingerprint import file_fingerprint
@@ -51,7 +52,7 @@ class Model:
         self._owned: weakref.WeakSet[Any] = weakref.WeakSet()
         self._free = weakref.finalize(self, _release, handle, self._owned)
         self.vocab = L.llama_model_get_vocab(handle)
-        self.metadata = _metadata(handle)
+        self.metadata = metadata_of(handle)
         self.gguf_name: str | None = self.metadata.get("general.name") or None
         self.arch = self.metadata.get("general.architecture", "")
         self.n_vocab = int(L.llama_vocab_n_tokens(self.vocab))
@@ -61,7 +62,7 @@ class Model:
         self.n_swa = int(L.llama_model_n_swa(handle))
         self.n_params = int(L.llama_model_n_params(handle))
         self.size_bytes = int(L.llama_model_size(handle))
-        self.description = _native_string(lambda buffer, size: L.llama_model_desc(handle, buffer, size))
+        self.description = native_string(lambda buffer, size: L.llama_model_desc(handle, buffer, size))
         self.is_recurrent = bool(L.llama_model_is_recurrent(handle))
         self.is_hybrid = bool(L.llama_model_is_hybrid(handle))
         self.is_encoder = self.metadata.get(f"{self.arch}.attention.causal") == "false"
@@ -285,22 +286,3 @@ class _LoadWatch:
 
 def _token(token: int) -> int | None:
     return int(token) if token >= 0 else None
-
-
-def _native_string(read: Callable[[Any, int], int]) -> str:
-    """Call an snprintf-like function until its text fits."""
-    size = 256
-    while True:
-        buffer = ctypes.create_string_buffer(size)
-        n = read(buffer, size)
-        if n < size:
-            return buffer.value.decode("utf-8", "replace") if n >= 0 else ""
-        size = n + 1
-
-
-def _metadata(handle: Any) -> dict[str, str]:
-    def entry(i: int) -> tuple[str, str]:
-        key = _native_string(lambda buffer, size: L.llama_model_meta_key_by_index(handle, i, buffer, size))
-        return key, _native_string(lambda buffer, size: L.llama_model_meta_val_str_by_index(handle, i, buffer, size))
-
-    return dict(entry(i) for i in range(L.llama_model_meta_count(handle)))

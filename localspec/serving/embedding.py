@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from localspec.engine import kernels
 from localspec.engine.base import FloatArray
@@ -23,12 +24,14 @@ from localspec.gguf_check import check_gguf
 from localspec.methods.registry import MAX_TREE_NODES
 from localspec.serving.api import Pooled
 
+Vector = npt.NDArray[np.float64]
+
 #: most rows and texts of a pass that several texts share
-SHARED_ROWS, SHARED_TEXTS = MAX_TREE_NODES, 16
+SHARED_ROWS, SHARED_TEXTS = MAX_TREE_NODES, 4
 #: cells of each sequence of that pass: the library makes caches in steps of so many
 SHARED_CELLS = 256
 #: rows of a pass of one text; each has logits too, which nobody needs, so more of them take memory for nothing
-ROWS = 128
+ROWS = 64
 #: least cells of the context for long texts
 LEAST_CELLS = 1024
 #: seconds after which a context that nobody uses is freed
@@ -69,11 +72,11 @@ class Job:
     n_tokens: int
     normalize: bool
     _passes: Iterator[None]
-    _vectors: list[FloatArray] = field(default_factory=list)
+    _vectors: list[Vector] = field(default_factory=list)
     done: bool = False
 
     def step(self) -> bool:
-        """One pass of the model, of 128 tokens at most (of a whole text for an encoder); whether that was all."""
+        """One pass of the model, of 64 tokens at most (of a whole text for an encoder); whether that was all."""
         self.done = self.done or next(self._passes, self) is self
         return self.done
 
@@ -114,7 +117,7 @@ class Embedder:
         """
         for tokens in inputs:
             self._check(tokens)
-        vectors = [np.zeros(0, dtype=np.float64)] * len(inputs)
+        vectors: list[Vector] = [np.zeros(0)] * len(inputs)
         return Job(sum(map(len, inputs)), normalize, self._read(inputs, vectors), vectors)
 
     def _check(self, tokens: Sequence[int]) -> None:
@@ -127,7 +130,7 @@ class Embedder:
         if not all(0 <= token < self._model.n_vocab for token in tokens):
             raise UsageError(f"an input has an id that is no token: this model has {self._model.n_vocab}")
 
-    def _read(self, inputs: Sequence[Sequence[int]], vectors: list[FloatArray]) -> Iterator[None]:
+    def _read(self, inputs: Sequence[Sequence[int]], vectors: list[Vector]) -> Iterator[None]:
         short = [i for i, tokens in enumerate(inputs) if self._most > 1 and len(tokens) <= SHARED_ROWS]
         for group in plan([len(inputs[i]) for i in short], self._most, SHARED_ROWS):
             self.used = time.monotonic()
@@ -138,9 +141,7 @@ class Embedder:
                 self.used = time.monotonic()
                 yield
 
-    def _read_together(
-        self, indices: Sequence[int], inputs: Sequence[Sequence[int]], vectors: list[FloatArray]
-    ) -> None:
+    def _read_together(self, indices: Sequence[int], inputs: Sequence[Sequence[int]], vectors: list[Vector]) -> None:
         states = self._shared = self._shared or self._states(SHARED_TEXTS, SHARED_CELLS, SHARED_ROWS)
         states.clear()
         rows = states.read([(seq, 0, inputs[index]) for seq, index in enumerate(indices)])
@@ -150,7 +151,7 @@ class Embedder:
             pool.add(rows[end - len(inputs[index]) : end])
             vectors[index] = pool.vector()
 
-    def _read_alone(self, index: int, tokens: Sequence[int], vectors: list[FloatArray]) -> Iterator[None]:
+    def _read_alone(self, index: int, tokens: Sequence[int], vectors: list[Vector]) -> Iterator[None]:
         states = self._single
         if states is None or states.n_cells < len(tokens):
             if states is not None:
@@ -184,7 +185,7 @@ class _Pool:
     def __init__(self, kind: str, n_embd: int) -> None:
         self._kind = kind
         self._n = 0
-        self._state = np.zeros(n_embd, dtype=np.float64)
+        self._state: Vector = np.zeros(n_embd)
 
     def add(self, rows: FloatArray) -> None:
         if self._kind == "mean":
@@ -193,11 +194,11 @@ class _Pool:
             self._state[:] = rows[-1 if self._kind == "last" else 0]
         self._n += len(rows)
 
-    def vector(self) -> FloatArray:
-        return self._state / (self._n if self._kind == "mean" else 1)
+    def vector(self) -> Vector:
+        return self._state / self._n if self._kind == "mean" else self._state
 
 
-def _unit(vector: FloatArray) -> FloatArray:
+def _unit(vector: Vector) -> Vector:
     length = float(np.linalg.norm(vector))
     return vector / length if length > 0.0 else vector
 

@@ -21,6 +21,8 @@ from localspec.server.settings import Settings
 
 #: paths that need no key
 PUBLIC = frozenset({"/health", "/v1/health"})
+#: key of a scope: what is awaited when its request is over, a list of functions
+AFTER = "localspec.after"
 _METHODS = "GET, POST, DELETE, HEAD, OPTIONS"
 _HEADERS = "authorization, content-type, x-api-key"
 _EXPOSED = "retry-after, x-should-retry"
@@ -60,7 +62,7 @@ class Guard:
                 return
             self._check_key(scope, headers)
             body = _Body(receive, headers, self._settings)
-            await self._app(scope, body, noting)
+            await self._inside(scope, body, noting)
         except ClientGoneError:
             if not started:
                 # nobody hears it, but it ends the request as the protocol wants it
@@ -73,6 +75,14 @@ class Guard:
             if started:
                 raise
             await response_for(scope["path"], problem_of(error))(scope, receive, noting)
+
+    async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[AFTER] = []
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            for close in scope[AFTER]:
+                await close()
 
     def _check_host(self, scope: Scope, headers: Headers) -> None:
         """Raise `ApiError` for names that are not this server's, and for pages that may not call it."""

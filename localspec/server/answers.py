@@ -21,7 +21,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fastapi import Request
@@ -29,7 +29,7 @@ from fastapi import Request
 from localspec.chat_format.api import Delta, Reply, ReplyReader
 from localspec.errors import EngineError, LocalspecError
 from localspec.server import reports, speculation
-from localspec.server.asking import Ask, Prompt, check_tokens, model_name, prepare
+from localspec.server.asking import Ask, Prompt, chat_tokens, check_tokens, model_name, prepare
 from localspec.server.disconnect import watched
 from localspec.server.errors import ApiError, ParamError
 from localspec.server.metrics import Metrics, Pace
@@ -38,7 +38,18 @@ from localspec.server.settings import Settings
 from localspec.serving import api
 from localspec.serving.api import Begun, Ended, Engine, Generation, Host, TokenLogprob, Written
 
-__all__ = ["Answers", "Ask", "End", "FinishReason", "Piece", "Prompt", "check_tokens", "model_name", "start"]
+__all__ = [
+    "Answers",
+    "Ask",
+    "End",
+    "FinishReason",
+    "Piece",
+    "Prompt",
+    "chat_tokens",
+    "check_tokens",
+    "model_name",
+    "start",
+]
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -91,6 +102,11 @@ class _Choice:
         self._text: list[str] = []
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []
+        self._cut = False
+
+    def cut(self) -> None:
+        self._cut = True
+        self.generation.cancel()
 
     def written(self, update: Written) -> Piece:
         self._text.append(update.text)
@@ -105,6 +121,8 @@ class _Choice:
 
     def end(self, ended: Ended, requested: str | None) -> End:
         reply = self.reader.reply
+        if ended.reason == "cancelled" and self._cut:
+            ended = replace(ended, reason="length")
         if ended.reason == "cancelled":
             raise ApiError("the answer was cancelled before its end", status=503, code="cancelled", retry=True)
         reason: FinishReason = "tool_calls" if reply.tools and ended.reason == "stop" else ended.reason
@@ -192,6 +210,18 @@ class Answers:
                 left -= 1
                 self._metrics.ended(update)
                 yield choice.end(update, self.ask.method)
+
+    def request(self, index: int) -> api.Request:
+        """What the engine was asked for."""
+        return self._choices[index].request
+
+    def slot(self, index: int) -> int | None:
+        """The slot that an answer has, None while it waits for one."""
+        return self._choices[index].generation.slot
+
+    def cut(self, index: int) -> None:
+        """End an answer within a step, as if that were all the tokens that it may have."""
+        self._choices[index].cut()
 
     async def collect(self, request: Request) -> list[End]:
         """All whole answers, in order; closes. Raises what an iteration does, `ClientGoneError` when nobody waits."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import cast
 
 from localspec.chat_format.api import ChatPrompt, ChatRequest, Delta, Reply, ReplyReader
 from localspec.engine.params import SamplingParams
@@ -13,20 +14,22 @@ from localspec.server.errors import ParamError
 from localspec.server.settings import DEFAULT_NAMES, Settings
 from localspec.serving.api import Engine, Host, Request
 
-Prompt = str | Sequence[int] | ChatRequest
+#: a function makes the tokens when the model is there
+Prompt = str | Sequence[int] | ChatRequest | Callable[[Engine], Sequence[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
     """A checked request, whichever API it came by.
 
-    `prompts` are texts, tokens or conversations; each gets `n` answers, whose seeds follow each other. `model` is the
-    name that the client gave. `method` and `accept` are those of its `speculation` object. `warnings` are what the
-    reply is to tell beside the answer. Else as `serving.api.Request`.
+    `prompts` are texts, tokens or conversations; each gets `n` answers, whose seeds follow each other. The tokens of
+    `before` stand before each prompt. `model` is the name that the client gave. `method` and `accept` are those of its
+    `speculation` object. `warnings` are what the reply is to tell beside the answer. Else as `serving.api.Request`.
     """
 
     prompts: Sequence[Prompt]
     model: str | None = None
+    before: Sequence[int] = ()
     n: int = 1
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
@@ -81,10 +84,12 @@ def prepare(ask: Ask, engine: Engine, settings: Settings, owner: str) -> list[Pr
     Raises `LocalspecError` for what this model cannot do.
     """
     method, accept = speculation.asked(ask.method, ask.accept, engine.facts)
+    before = check_tokens(ask.before, engine, "context")
     prepared: list[Prepared] = []
     for prompt in ask.prompts:
+        chat = engine.chat.apply(prompt) if isinstance(prompt, ChatRequest) else None
         request = Request(
-            prompt=() if isinstance(prompt, ChatRequest) else _tokens(prompt, engine),
+            prompt=[*before, *(_tokens(prompt, chat, engine, bool(before)))],
             sampling=ask.sampling,
             max_tokens=ask.max_tokens,
             stops=ask.stops,
@@ -97,31 +102,37 @@ def prepare(ask: Ask, engine: Engine, settings: Settings, owner: str) -> list[Pr
             timeout=settings.timeout,
         )
         reader: Callable[[], ReplyReader] = _PlainReader
-        if isinstance(prompt, ChatRequest):
-            chat = engine.chat.apply(prompt)
-            request = _chatting(request, chat, engine)
+        if chat is not None:
+            request = _chatting(request, chat)
             reader = partial(engine.chat.reader, chat)
         prepared += [Prepared(_seeded(request, i), reader) for i in range(ask.n)]
     return prepared
 
 
-def _chatting(request: Request, chat: ChatPrompt, engine: Engine) -> Request:
-    """The request with all that the chat format wants."""
-    bos = engine.facts.bos
+def _chatting(request: Request, chat: ChatPrompt) -> Request:
+    """The request with all that the chat format wants of it."""
     return replace(
         request,
-        # templates often write the first token themselves
-        prompt=engine.tokenize(chat.text, add_special=not (bos and chat.text.startswith(bos))),
         sampling=constrained(request.sampling, chat),
         stops=tuple(dict.fromkeys((*request.stops, *chat.stops))),
         preserved=chat.preserved,
     )
 
 
-def _tokens(prompt: str | Sequence[int], engine: Engine) -> Sequence[int]:
+def _tokens(prompt: Prompt, chat: ChatPrompt | None, engine: Engine, after_others: bool) -> Sequence[int]:
+    if chat is not None:
+        return chat_tokens(engine, chat)
     if isinstance(prompt, str):
-        return engine.tokenize(prompt)
-    return check_tokens(prompt, engine, "prompt")
+        return engine.tokenize(prompt, add_special=not after_others)
+    tokens = prompt(engine) if callable(prompt) else cast("Sequence[int]", prompt)
+    return check_tokens(tokens, engine, "prompt")
+
+
+def chat_tokens(engine: Engine, chat: ChatPrompt) -> list[int]:
+    """The tokens of a conversation."""
+    bos = engine.facts.bos
+    # templates often write it themselves
+    return engine.tokenize(chat.text, add_special=not (bos and chat.text.startswith(bos)))
 
 
 def check_tokens(tokens: Sequence[int], engine: Engine, param: str) -> Sequence[int]:

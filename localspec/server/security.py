@@ -9,6 +9,7 @@ import asyncio
 import hmac
 from collections.abc import Iterable
 
+import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -175,8 +176,9 @@ class _Body:
         if self._deadline is None:
             self._deadline = now + self._timeout
         try:
-            message = await asyncio.wait_for(self._receive(), self._deadline - now)
-        except asyncio.TimeoutError:
+            with anyio.fail_after(max(0.0, self._deadline - now)):
+                message = await self._receive()
+        except TimeoutError:
             raise HTTPException(408, "the body did not come in time") from None
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))

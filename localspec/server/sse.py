@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
+import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -58,7 +59,7 @@ class Stream(Response):
 
     def __init__(
         self,
-        chunks: AsyncGenerator[bytes, None],
+        chunks: AsyncIterator[bytes],
         close: Callable[[], Awaitable[None]],
         *,
         media_type: str = SSE,
@@ -103,7 +104,8 @@ class Stream(Response):
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
-            await self._chunks.aclose()
+            if isinstance(self._chunks, AsyncGenerator):
+                await self._chunks.aclose()
         await sender.body(b"", more=False)
 
     async def _beat(self, sender: _Sender) -> None:
@@ -127,8 +129,10 @@ class _Sender:
     async def __call__(self, message: dict[str, Any]) -> None:
         async with self._lock:
             try:
-                await asyncio.wait_for(self._send(message), self._timeout)
-            except (asyncio.TimeoutError, OSError):
+                # not `wait_for`: before Python 3.12 it loses a cancellation that comes just as its work ends
+                with anyio.fail_after(self._timeout):
+                    await self._send(message)
+            except OSError:
                 raise ClientGoneError from None
             self.last = self.now()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -115,7 +115,7 @@ def delta_of(deltas: Sequence[Delta]) -> dict[str, Any]:
     return made
 
 
-async def _chunks(answers: Answers, with_tools: bool, include_usage: bool) -> AsyncGenerator[bytes, None]:
+async def _chunks(answers: Answers, with_tools: bool, include_usage: bool) -> AsyncIterator[bytes]:
     head = header(answers, "chatcmpl-", "chat.completion.chunk")
     asked = answers.ask.top_logprobs is not None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import Request, Response
@@ -30,7 +30,7 @@ def report(end: End) -> dict[str, Any]:
     return {"timings": end.timings, "speculation": end.speculation}
 
 
-def stream(request: Request, answers: Answers, chunks: AsyncGenerator[bytes, None]) -> Response:
+def stream(request: Request, answers: Answers, chunks: AsyncIterator[bytes]) -> Response:
     """The response that sends `chunks` as events."""
     settings: Settings = request.app.state.settings
     return Stream(chunks, answers.close, every=settings.keep_alive, write_timeout=settings.write_timeout)

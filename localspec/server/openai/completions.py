@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,7 +103,7 @@ def _echoes(answers: Answers) -> list[str]:
     ]
 
 
-async def _chunks(answers: Answers, echoes: Sequence[str], include_usage: bool) -> AsyncGenerator[bytes, None]:
+async def _chunks(answers: Answers, echoes: Sequence[str], include_usage: bool) -> AsyncIterator[bytes]:
     head = header(answers, "cmpl-", "text_completion")
     asked = answers.ask.top_logprobs is not None
     logprobs = [CompletionLogprobs() for _ in range(answers.n_choices)]

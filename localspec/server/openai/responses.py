@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -48,7 +48,7 @@ async def _events(answers: Answers, writer: Writer) -> AsyncIterator[Event]:
             yield each
 
 
-async def _encoded(events: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
+async def _encoded(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
     async for each in events:
         yield _encode(each)
 

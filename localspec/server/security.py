@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
+import time
 from collections.abc import Iterable
 
 import anyio
@@ -19,6 +21,8 @@ from localspec.server.disconnect import ClientGoneError
 from localspec.server.errors import ApiError, http_problem, problem_of, response_for
 from localspec.server.hosts import HostRule, OriginRule
 from localspec.server.settings import Settings
+
+log = logging.getLogger(__name__)
 
 #: paths that need no key
 PUBLIC = frozenset({"/health", "/v1/health"})
@@ -48,12 +52,15 @@ class Guard:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         started = False
+        begun = time.perf_counter()
 
         async def noting(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
                 self._mark(headers, message)
+                status, seconds = message["status"], time.perf_counter() - begun
+                log.info("%s %s: %d after %.3f s", scope["method"], ascii(scope["path"])[1:-1][:200], status, seconds)
             await send(message)
 
         try:

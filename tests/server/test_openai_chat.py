@@ -368,7 +368,7 @@ def test_what_is_not_known_is_told() -> None:
 def test_a_text_that_does_not_fit(stream: bool) -> None:
     error = refusal(Client(), messages=[{"role": "user", "content": "x" * 2000}], stream=stream)
     assert error["code"] == "context_length_exceeded"
-    assert "maximum context length" in error["message"]
+    assert "this model's maximum context length is" in error["message"]
     assert "2008" in error["message"]
     assert "1024" in error["message"]
 

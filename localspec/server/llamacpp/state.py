@@ -123,7 +123,8 @@ def _slot(state: SlotState) -> schemas.Slot:
         speculative=state.method != "plain",
         is_processing=state.busy,
         n_prompt_tokens=state.n_prompt,
-        n_prompt_tokens_processed=state.n_read,
+        # the last token of a prompt is read with the first step of the answer, and watchers take less for reading
+        n_prompt_tokens_processed=state.n_prompt if state.n_read >= state.n_prompt - 1 else state.n_read,
         n_prompt_tokens_cache=state.n_cached,
         params={} if state.params is None else generation_settings(state.params),
         next_token=[

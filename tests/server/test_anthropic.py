@@ -239,7 +239,7 @@ def said(*blocks: dict[str, Any], role: str = "user") -> dict[str, Any]:
         ({"temperature": -1}, "temperature"),
         ({"top_k": -2}, "top_k"),
         ({"stop_sequences": ["x"] * 100}, "stop_sequences"),
-        ({"messages": [{"role": "user", "content": "x" * 2000}]}, "context"),
+        ({"messages": [{"role": "user", "content": "x" * 2000}]}, "prompt is too long"),
         ({"speculation": {"method": "magic"}}, "speculation"),
     ],
 )  # fmt: skip
@@ -294,3 +294,13 @@ def test_tokens_are_counted_without_an_answer() -> None:
     assert not client.engine.requests
     wrong = client.post(f"{PATH}/count_tokens", {"model": "fake"})
     assert (wrong.status_code, wrong.json()["type"]) == (400, "error")
+
+
+def test_the_list_of_models_is_anthropics_for_its_clients() -> None:
+    client, _ = marked("x")
+    reply = client.get("/v1/models", headers={"anthropic-version": "2023-06-01"}).json()
+    schemas.ModelList.model_validate(reply)
+    [model] = reply["data"]
+    assert (model["id"], model["type"], reply["has_more"], reply["last_id"]) == ("fake", "model", False, "fake")
+    one = client.get("/v1/models/fake", headers={"anthropic-version": "2023-06-01"}).json()
+    assert one == model

@@ -322,7 +322,7 @@ for _ in range(100):
         ({"max_tokens": 2**30}, "max_tokens"),
         ({"seed": 2**64}, "seed"),
         ({"stop": ""}, "stop"),
-        ({"stop": ["x"] * 17}, "stop"),
+        ({"stop": ["x"] * 65}, "stop"),
         ({"stop": "x" * 513}, "stop"),
         ({"logit_bias": {"x": 1}}, "logit_bias"),
         ({"logit_bias": {str(i): 1 for i in range(3000)}}, "logit_bias"),

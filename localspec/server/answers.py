@@ -148,6 +148,7 @@ class Answers:
         self._choices: list[_Choice] = []
         self._queue: asyncio.Queue[tuple[_Choice | None, api.Update | Exception]] = asyncio.Queue()
         self._pumps: list[asyncio.Task[None]] = []
+        self._closed = False
         self._stack = AsyncExitStack()
 
     @property
@@ -164,17 +165,25 @@ class Answers:
         """Load, prepare and submit. Raises `LocalspecError`. `close` is to be awaited whatever happens."""
         self.engine = await self._stack.enter_async_context(host.use(model_name(self.ask.model, host, self.settings)))
         # templates, grammars and long texts take their time
-        prepared = await asyncio.to_thread(prepare, self.ask, self.engine, self.settings, owner)
+        await asyncio.to_thread(self._submit, owner)
         loop = asyncio.get_running_loop()
-        for index, each in enumerate(prepared):
-            generation = self.engine.submit(each.request)
-            self._choices.append(_Choice(index, each.request, each.reader(), generation, self._metrics.pace()))
-        self.n_prompt = sum(len(each.request.prompt) for each in prepared[:: self.ask.n])
         self._pumps = [asyncio.ensure_future(self._pump(choice)) for choice in self._choices]
         if self.settings.timeout is not None:
             late = ApiError(f"the answer took longer than {self.settings.timeout:g} s", status=504, code="timeout")
             timer = loop.call_later(self.settings.timeout + _PATIENCE, self.abort, late)
             self._stack.callback(timer.cancel)
+
+    def _submit(self, owner: str) -> None:
+        prepared = prepare(self.ask, self.engine, self.settings, owner)
+        self.n_prompt = sum(len(each.request.prompt) for each in prepared[:: self.ask.n])
+        for index, each in enumerate(prepared):
+            if self._closed:
+                return
+            generation = self.engine.submit(each.request)
+            self._choices.append(_Choice(index, each.request, each.reader(), generation, self._metrics.pace()))
+            # this thread goes on when nobody waits for it any more
+            if self._closed:
+                generation.cancel()
 
     async def _pump(self, choice: _Choice) -> None:
         try:
@@ -245,6 +254,7 @@ class Answers:
 
     async def close(self) -> None:
         """Cancel what is still under way and let go of the model. Idempotent."""
+        self._closed = True
         for choice in self._choices:
             choice.generation.cancel()
         for pump in self._pumps:

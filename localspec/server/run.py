@@ -186,11 +186,14 @@ async def _serve(
     on_ready: Callable[[], None],
     on_failure: Callable[[LocalspecError], bool],
 ) -> None:
-    server = Server(app, on_start)
+    started = asyncio.Event()
+    server = Server(app, started.set)
     host: ServedHost = app.state.host
     failures: list[LocalspecError] = []
 
     async def load() -> None:
+        await started.wait()
+        on_start()
         try:
             await host.ready()
         except LocalspecError as error:

@@ -383,7 +383,8 @@ def test_watching_loads_nothing() -> None:
     client.host.unloaded.add("fake")
     props = client.get("/props").json()
     assert (props["model_alias"], props["is_sleeping"]) == ("fake", True)
-    assert client.get("/slots").json() == []
+    assert client.get("/slots?fail_on_no_slot=1").json() == []
+    assert client.get("/slots?model=none").status_code == 404
     assert client.host.unloaded == {"fake"}
     client.host.now = "loading"
     response = client.get("/props")

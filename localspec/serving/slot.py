@@ -120,7 +120,7 @@ class Slot:
         self._show()
 
     def read(self, most: int) -> Event | None:
-        """Read up to about `most` tokens of the prompt; the event is that the prompt was read."""
+        """Read up to `most` tokens of the prompt; the event is that the prompt was read."""
         work = self._at_work()
         job = work.job
         try:

@@ -280,7 +280,7 @@ class Slot:
             task=work.answer.id,
             method=job.method.name,
             n_prompt=len(job.prompt),
-            n_read=stats.n_cached + job.n_read,
+            n_read=stats.n_cached + job.n_read if work.reading else len(job.prompt),
             n_cached=stats.n_cached,
             n_decoded=stats.n_tokens,
             n_left=left,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from localspec.chat_format.api import ChatPrompt, ChatRequest, Delta, Reply, ToolCall, ToolDelta
 from localspec.engine.params import SamplingParams
-from localspec.errors import EngineError
+from localspec.errors import EngineError, UsageError
 from localspec.server.openai.replies import ChatCompletion, ErrorBody
+from localspec.serving.api import Update
 from tests.server.client import Client
-from tests.server.fake import FakeEngine, FakeFormat
+from tests.server.fake import FakeEngine, FakeFormat, FakeGeneration
 
 PATH = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -322,7 +324,7 @@ for _ in range(100):
         ({"max_tokens": 2**30}, "max_tokens"),
         ({"seed": 2**64}, "seed"),
         ({"stop": ""}, "stop"),
-        ({"stop": ["x"] * 17}, "stop"),
+        ({"stop": ["x"] * 65}, "stop"),
         ({"stop": "x" * 513}, "stop"),
         ({"logit_bias": {"x": 1}}, "logit_bias"),
         ({"logit_bias": {str(i): 1 for i in range(3000)}}, "logit_bias"),
@@ -368,7 +370,7 @@ def test_what_is_not_known_is_told() -> None:
 def test_a_text_that_does_not_fit(stream: bool) -> None:
     error = refusal(Client(), messages=[{"role": "user", "content": "x" * 2000}], stream=stream)
     assert error["code"] == "context_length_exceeded"
-    assert "maximum context length" in error["message"]
+    assert "this model's maximum context length is" in error["message"]
     assert "2008" in error["message"]
     assert "1024" in error["message"]
 
@@ -430,3 +432,13 @@ def test_bodies_that_are_none() -> None:
         response = client("POST", PATH, content=content, headers={"Content-Type": kind})
         assert response.status_code == status, content[:20]
         ErrorBody.model_validate(response.json())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_engine_refuses_at_once_has_a_status(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: FakeGeneration) -> Iterator[Update]:
+        raise UsageError("grammar cannot be used: expecting ')'")
+        yield
+
+    monkeypatch.setattr(FakeGeneration, "_updates", refused)
+    assert "expecting ')'" in refusal(Client(), grammar="root ::= (", stream=stream)["message"]

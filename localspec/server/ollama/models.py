@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from datetime import datetime, timezone
 from typing import Any
 
@@ -13,6 +14,7 @@ from localspec.errors import ModelNotFoundError
 from localspec.server import about
 from localspec.server.about import About
 from localspec.server.answers import model_name
+from localspec.server.any_type import AnyTypeRoute
 from localspec.server.ollama import convert, schemas
 from localspec.server.ollama.answer import rfc3339
 from localspec.server.ollama.docs import ERRORS
@@ -25,7 +27,7 @@ NEVER = "9999-12-31T23:59:59Z"
 #: clients take a model for one that inserts when they find this in its template, as in those of Ollama's own
 INSERT_MARK = "{# .Suffix: text can be inserted, see `suffix` of /api/generate #}"
 
-router = APIRouter()
+router = APIRouter(route_class=AnyTypeRoute)
 
 
 @router.head("/", include_in_schema=False)
@@ -139,7 +141,12 @@ def _info(model: About) -> dict[str, Any]:
         f"{arch}.context_length": model.context,
         f"{arch}.embedding_length": model.n_embd,
     }
-    return {key: value for key, value in info.items() if value is not None}
+    # a file may say infinity, which JSON cannot
+    return {key: value for key, value in info.items() if value is not None and _sayable(value)}
+
+
+def _sayable(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _time(seconds: float) -> str:

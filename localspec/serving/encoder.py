@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
@@ -15,9 +13,10 @@ from localspec.chat_format.api import ChatFormat, ChatPrompt, ChatRequest, Reply
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
 from localspec.errors import EngineError, UsageError
-from localspec.serving.api import BusyError, FimTokens, Generation, Pooled, Request, SlotState
-from localspec.serving.embedding import IDLE_SECONDS, Embedder
-from localspec.serving.engine import CLOSE, STUCK
+from localspec.serving.api import FimTokens, Generation, Pooled, Request, SlotState
+from localspec.serving.embedding import Embedder
+from localspec.serving.embeddings import Embeddings
+from localspec.serving.engine import CLOSE, IDLE, STUCK
 from localspec.serving.facts import facts_of_encoder
 
 if TYPE_CHECKING:
@@ -44,23 +43,16 @@ def refuse(name: str) -> NoReturn:
     raise UsageError(f"the model {name} embeds texts and writes none", "choose another model, or ask for embeddings")
 
 
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    inputs: Sequence[Sequence[int]]
-    normalize: bool
-    future: Future[Pooled]
-
-
 class EncoderEngine:
     """`api.Engine` over `model`, which it closes with itself. Texts are embedded one request after the other."""
 
     def __init__(self, model: Model, params: ContextParams, n_gpu_layers: int = -1, n_queue: int = 64) -> None:
         self._model = model
-        self._embedder = Embedder(model, params, model.n_ctx_train)
-        self.facts = facts_of_encoder(model, self._embedder.n_ctx, n_gpu_layers)
+        embedder = Embedder(model, params, model.n_ctx_train)
+        self._embeddings = Embeddings(lambda: embedder, n_queue)
+        self.facts = facts_of_encoder(model, embedder.n_ctx, n_gpu_layers)
         self.chat: ChatFormat = NoChat(self.facts.name)
-        self._n_queue = n_queue
-        self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._wake = threading.Event()
         self._step_began: float | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=f"engine of {self.facts.name}", daemon=True)
@@ -105,11 +97,9 @@ class EncoderEngine:
         """See `api.Engine`. Raises `BusyError` when too many wait."""
         if self._closing:
             raise EngineError("the engine is being closed")
-        if self._asked.qsize() >= self._n_queue:
-            raise BusyError(f"{self._n_queue} requests wait already", "try again later")
-        asked = _Asked(inputs, normalize, Future())
-        self._asked.put(asked)
-        return asked.future
+        future = self._embeddings.put(inputs, normalize)
+        self._wake.set()
+        return future
 
     def slots(self) -> list[SlotState]:
         """None: there are none."""
@@ -117,7 +107,7 @@ class EncoderEngine:
 
     def n_waiting(self) -> int:
         """Requests that wait."""
-        return self._asked.qsize()
+        return len(self._embeddings)
 
     def stuck(self) -> float | None:
         """See `api.Engine`."""
@@ -132,41 +122,21 @@ class EncoderEngine:
     def close(self) -> None:
         """End what is asked for with an error, and free the model. Idempotent; waits for the pass under way."""
         self._closing = True
-        self._asked.put(None)
+        self._wake.set()
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSE)
 
     def _run(self) -> None:
         try:
             while not self._closing:
-                try:
-                    asked = self._asked.get(timeout=IDLE_SECONDS)
-                except queue.Empty:
-                    self._embedder.release()
-                    continue
-                if asked is not None and asked.future.set_running_or_notify_cancel():
-                    self._answer(asked)
+                self._wake.clear()
+                self._step_began = monotonic()
+                busy = self._embeddings.step()
+                self._step_began = None
+                if not busy:
+                    self._embeddings.rest()
+                    self._wake.wait(IDLE)
         finally:
             self._closing = True
-            while not self._asked.empty():
-                asked = self._asked.get()
-                if asked is not None and asked.future.set_running_or_notify_cancel():
-                    asked.future.set_exception(EngineError("the engine was closed"))
+            self._embeddings.end(EngineError("the engine was closed"))
             self._model.close()
-
-    def _answer(self, asked: _Asked) -> None:
-        try:
-            job = self._embedder.begin(asked.inputs, asked.normalize)
-            while not self._step(job.step):
-                if self._closing:
-                    raise EngineError("the engine was closed")
-            asked.future.set_result(job.result())
-        except BaseException as error:
-            asked.future.set_exception(error)
-
-    def _step(self, step: Callable[[], bool]) -> bool:
-        self._step_began = monotonic()
-        try:
-            return step()
-        finally:
-            self._step_began = None

@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class Model:
         self._owned: weakref.WeakSet[Any] = weakref.WeakSet()
         self._free = weakref.finalize(self, _release, handle, self._owned)
         self.vocab = L.llama_model_get_vocab(handle)
-        self.metadata = metadata_of(handle)
+        self.metadata: Mapping[str, str] = metadata_of(handle)
         self.gguf_name: str | None = self.metadata.get("general.name") or None
         self.arch = self.metadata.get("general.architecture", "")
         self.n_vocab = int(L.llama_vocab_n_tokens(self.vocab))

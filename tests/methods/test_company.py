@@ -23,8 +23,8 @@ def test_alone_a_text_sees_the_curve() -> None:
     cost, own = shared(1, 0)
     assert own.relative is cost.cost.relative and not own.in_company
     assert own.plain_seconds == pytest.approx(0.010)
-    own.observe(1, 0.020)
-    assert cost.cost.plain_known and own.plain_seconds == pytest.approx(0.020)
+    own.observe(1, 0.011)
+    assert cost.cost.plain_known and own.plain_seconds == pytest.approx(0.011)
 
 
 def test_the_tokens_of_a_pass_share_its_cost() -> None:
@@ -50,7 +50,7 @@ def test_a_full_pass_has_room_for_the_root_alone() -> None:
 @pytest.mark.parametrize(("n_texts", "n_others", "size"), [(1, 0, 6), (2, 1, 6), (4, 7, 1), (8, 7, 1)])
 def test_the_more_write_the_smaller_the_trees(n_texts: int, n_others: int, size: int) -> None:
     """A chain of likely drafts is verified while nodes are cheap, and not where every node costs a token or more."""
-    cost, own = shared(n_texts, n_others)
+    _, own = shared(n_texts, n_others)
     governor = Governor(CURVE, 63)
     governor.share(own)
     governor.start()

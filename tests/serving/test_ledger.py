@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +19,7 @@ TEXTS = st.text("ab cé한👍🏽\n\u200d", max_size=30)
 def test_tokens_that_are_told_make_the_text_that_is_told(text: str, cuts: set[int], stops: list[str]) -> None:
     data = text.encode()
     edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
-    pieces = [data[a:b] for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    pieces = [data[a:b] for a, b in itertools.pairwise(edges) if a < b]
     stream, ledger = TextStream(lambda i: pieces[i], stops), Ledger(lambda i: pieces[i])
     told: list[int] = []
     written = ""

@@ -59,19 +59,24 @@ class FakeGeneration:
         self.cancelled = True
 
     def __iter__(self) -> Iterator[Update]:
+        while self._must_wait():
+            time.sleep(0.001)
         for update in self._updates():
             time.sleep(self.engine.pause)
             yield update
 
     async def __aiter__(self) -> AsyncIterator[Update]:
+        while self._must_wait():
+            await asyncio.sleep(0.001)
         for update in self._updates():
             await asyncio.sleep(self.engine.pause)
             yield update
 
+    def _must_wait(self) -> bool:
+        return len(self.engine.busy) >= self.engine.facts.n_slots and not self.cancelled
+
     def _updates(self) -> Iterator[Update]:
-        engine, request = self.engine, self.request
-        while len(engine.busy) >= engine.facts.n_slots and not self.cancelled:
-            time.sleep(0.001)
+        engine = self.engine
         self.slot = next(i for i in itertools.count() if i not in engine.busy)
         engine.busy[self.slot] = self
         try:
@@ -93,7 +98,7 @@ class FakeGeneration:
         for part in [script] if isinstance(script, str) else script:
             if isinstance(part, LocalspecError):
                 raise part
-            for token in part.encode():
+            for token in engine.spelled(part):
                 if self.cancelled:
                     reason, eog = "cancelled", False
                     break
@@ -191,6 +196,10 @@ class FakeEngine:
         )
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        return list(text.encode())
+
+    def spelled(self, text: str) -> list[int]:
+        """The tokens that the model writes a text with."""
         return list(text.encode())
 
     def piece(self, token: int, special: bool = True) -> bytes:

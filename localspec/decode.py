@@ -3,6 +3,10 @@
 A `Generator` owns one sequence of a context and remembers which tokens its cache holds, so that the next prompt reuses
 the common beginning. It sees token ids, trees and bytes; no model files, no templates.
 
+`Generator.generate` does it all for one text. Who writes several at a time calls its parts, in the same order: `begin`,
+`read` until the prompt is read, `propose` and `take` as often as there is no reason to end, `end`; `recover` after an
+exception.
+
 Between steps, and after any end or error, the cache holds the prompt and all emitted tokens but the last one, which is
 the root of the next tree.
 """
@@ -11,76 +15,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
 
-from localspec.engine.base import TreeContext
+from localspec.engine.base import Rows, TreeContext
 from localspec.errors import ContextLengthError, EngineError, LocalspecError, UsageError
-from localspec.events import DoneEvent, Event, FinishReason, NoteEvent, PromptEvent, Stats, StepEvent, StepTimings
-from localspec.methods.base import Method, Sampler, Walk
+from localspec.events import DoneEvent, Event, NoteEvent, PromptEvent, StepEvent, StepTimings
+from localspec.job import Job, Limits, Vocab
+from localspec.methods.base import Method, Sampler
 from localspec.text import TextStream
 from localspec.tree import Tree
 
+__all__ = ["Generator", "Limits"]
+
 log = logging.getLogger(__name__)
 
-
-class Vocab(Protocol):
-    """What the loop needs of a vocabulary."""
-
-    @property
-    def eog(self) -> frozenset[int]:
-        """Tokens that end a generation. They emit no text."""
-        ...
-
-    def piece(self, token: int) -> bytes:
-        """The bytes of a token, possibly a part of a UTF-8 character."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Where to end: after `max_tokens` tokens (None: at the end of the context window), before any of `stops`."""
-
-    max_tokens: int | None = None
-    stops: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise UsageError(f"max_tokens is at least 1, not {self.max_tokens}")
-
-
-@dataclass(slots=True)
-class _Job:
-    """One generation. `last` is the emitted token without K/V, `left` how many more may be emitted."""
-
-    prompt: list[int]
-    sampler: Sampler
-    method: Method
-    stream: TextStream
-    cancelled: Callable[[], bool]
-    last: int
-    left: int
-    reason: FinishReason | None = None
-    stats: Stats = field(default_factory=Stats)
-
-    def emit(self, tokens: Sequence[int], eog: frozenset[int]) -> tuple[int, str]:
-        """Take a run of tokens up to the one that ends the generation; returns how many count, and their text."""
-        text = ""
-        for n, token in enumerate(tokens, start=1):
-            self.last = token
-            self.left -= 1
-            if token in eog:
-                self.reason = "stop"
-            else:
-                text += self.stream.push(token)
-                if self.stream.stopped is not None:
-                    self.reason = "stop"
-                elif self.left == 0:
-                    self.reason = "length"
-            if self.reason is not None:
-                return n, text
-        return len(tokens), text
+#: rows from which on attention on the CPU goes in tiles
+TILE = 64
 
 
 class Generator:
@@ -121,6 +71,21 @@ class Generator:
         Raises `UsageError` (empty prompt) and `ContextLengthError` (no room for one token) at once, the cache
         untouched; `EngineError` while iterating. The generator stays usable after all of them.
         """
+        return self._run(self.begin(prompt, sampler, method, limits, cancelled))
+
+    def begin(
+        self,
+        prompt: Sequence[int],
+        sampler: Sampler,
+        method: Method,
+        limits: Limits | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+        *,
+        piece: Callable[[int], bytes] | None = None,
+        top_logprobs: int | None = None,
+    ) -> Job:
+        """What `generate` is to do, checked; raises what that does. `piece` is for texts that show tokens otherwise
+        than the vocabulary does."""
         limits = limits or Limits()
         if not len(prompt):
             raise UsageError("the prompt is empty", "give at least one token")
@@ -131,17 +96,18 @@ class Generator:
                 "shorten the prompt or enlarge the context",
             )
         left = room if limits.max_tokens is None else min(room, limits.max_tokens)
-        stream = TextStream(self.vocab.piece, limits.stops)
+        stream = TextStream(piece or self.vocab.piece, limits.stops)
         tokens = [int(token) for token in prompt]
-        return self._run(_Job(tokens, sampler, method, stream, cancelled, tokens[-1], left))
+        return Job(tokens, sampler, method, stream, cancelled, tokens[-1], left, top_logprobs)
 
-    def _run(self, job: _Job) -> Iterator[Event]:
+    def _run(self, job: Job) -> Iterator[Event]:
         self._turn += 1
         turn = self._turn
         try:
-            self._read_prompt(job)
+            while not self.read(job):
+                pass
             if job.reason is None:
-                yield PromptEvent(job.stats.n_prompt, job.stats.n_cached, job.stats.prompt_seconds)
+                yield self.prompt_event(job)
             while job.reason is None:
                 if turn != self._turn:
                     raise EngineError("this generation was ended by a newer one on the same sequence")
@@ -154,52 +120,86 @@ class Generator:
                     yield NoteEvent(note)
         except BaseException:
             if turn == self._turn:
-                self._recover()
+                self.recover()
             raise
+        yield self.end(job)
+
+    def prompt_event(self, job: Job) -> PromptEvent:
+        """What reading the prompt took."""
+        return PromptEvent(job.stats.n_prompt, job.stats.n_cached, job.stats.prompt_seconds)
+
+    def end(self, job: Job) -> DoneEvent:
+        """The end of a generation that has a reason to end."""
+        if job.reason is None:
+            raise EngineError("a generation ends for a reason")
         text = job.stream.flush()
         verifier = job.method.verifier
-        yield DoneEvent(job.reason, text, job.stats, job.stream.stopped, verifier.lossless, verifier.name)
+        return DoneEvent(job.reason, text, job.stats, job.stream.stopped, verifier.lossless, verifier.name)
 
-    def _read_prompt(self, job: _Job) -> None:
-        """Make the chain the prompt without its last token, reusing what is there."""
-        start = perf_counter()
+    def _reuse(self, job: Job) -> list[int]:
+        """Cut the chain to the beginning that it has in common with the prompt; returns what is left to read."""
         if self.ctx.n_past(self.seq) != len(self.chain):
             log.warning("sequence %d was changed from outside; its cache is not reused", self.seq)
             self.reset()
         body = job.prompt[:-1]
-        keep = _common_prefix(self.chain, body)
+        keep = common_prefix(self.chain, body)
         if keep < len(self.chain):
             kept = self.ctx.trim(keep, self.seq)
             del self.chain[min(kept, keep) :]
             self._check()
         job.stats.n_prompt, job.stats.n_cached = len(job.prompt), len(self.chain)
-        rest = self._pending = body[len(self.chain) :]
-        if rest:
-            done = self.ctx.prefill(rest, self.seq, lambda _: not job.cancelled())
+        return body[len(self.chain) :]
+
+    def read(self, job: Job, most: int | None = None) -> bool:
+        """Read the prompt, or up to about `most` further tokens of it, reusing what the cache holds of it; True when
+        that is done. The chain is the prompt without its last token then, or `job.reason` says "cancelled"."""
+        start = perf_counter()
+        if job.left_to_read is None:
+            job.left_to_read = self._reuse(job)
+        rest = job.left_to_read
+        n = len(rest) if most is None else piece_size(job.n_read, len(rest), most, self.ctx.n_ubatch)
+        if n:
+            self._pending = rest[:n]
+            done = self.ctx.prefill(rest[:n], self.seq, lambda _: not job.cancelled())
             self.chain.extend(rest[:done])
-            if done < len(rest):
+            if done < n:
                 job.reason = "cancelled"
                 del self.chain[self.ctx.n_past(self.seq) :]  # lost where the model's state cannot step back
             self._extend(())
-        if job.reason is None:
+            del rest[:done]
+            job.n_read += done
+        finished = not rest or job.reason is not None
+        if finished and job.reason is None:
             job.method.drafter.start(job.prompt)
             if job.method.scout is not None:
                 job.method.scout.start(job.prompt)
             job.method.scheduler.start()
-        job.stats.prompt_seconds = perf_counter() - start
+        job.stats.prompt_seconds += perf_counter() - start
+        return finished
 
-    def _step(self, job: _Job) -> tuple[StepEvent, str | None]:
-        """One forward pass; the chain grows by the root and all accepted nodes but a final one."""
-        ctx, method = self.ctx, job.method
-        native = ctx.native_seconds + job.sampler.native_seconds + method.native_seconds
+    def _step(self, job: Job) -> tuple[StepEvent, str | None]:
+        """One forward pass."""
+        native = self._native_seconds(job)
         t0 = perf_counter()
-        tree = self._propose(job)
+        tree = self.propose(job)
         t1 = perf_counter()
-        rows = ctx.decode(tree.tokens, tree.topology.parents, self.seq)
+        rows = self.ctx.decode(tree.tokens, tree.topology.parents, self.seq)
+        return self.take(job, tree, rows, t1 - t0, perf_counter() - t1, native)
+
+    def _native_seconds(self, job: Job) -> float:
+        return self.ctx.native_seconds + job.sampler.native_seconds + job.method.native_seconds
+
+    def take(
+        self, job: Job, tree: Tree, rows: Rows, proposing: float, decoding: float, native: float | None = None
+    ) -> tuple[StepEvent, str | None]:
+        """Verify a decoded tree, of which `rows` are the rows; the chain grows by the root and all accepted nodes but a
+        final one. Proposing and decoding it took so many seconds; `native` is what `_native_seconds` was before."""
+        ctx, method = self.ctx, job.method
         t2 = perf_counter()
         root = job.last
         walk = method.verifier.walk(tree, rows, job.sampler, self.vocab.eog, job.left)
         n, text = job.emit(walk.tokens, self.vocab.eog)
+        likely = job.likely(rows, walk, n)
         t3 = perf_counter()
         self._pending = (root, *walk.tokens[: n - 1])
         ctx.accept((0, *walk.path[: n - 1]), self.seq)
@@ -209,22 +209,23 @@ class Generator:
             method.scout.observe(tree, rows, walk)
         method.drafter.observe(tree, rows, walk)
         t5 = perf_counter()
-        proposing = t1 - t0 + t5 - t4
+        proposing += t5 - t4
         choice = method.scheduler.choice()
-        note = method.scheduler.observe(tree, walk, t4 - t1, proposing)
-        _count(job.stats, tree, walk, n)
-        native = ctx.native_seconds + job.sampler.native_seconds + method.native_seconds - native
+        note = method.scheduler.observe(tree, walk, decoding + t4 - t2, proposing)
+        job.count(tree, walk, n)
+        spent = 0.0 if native is None else self._native_seconds(job) - native
         forgiven = tuple(i for i in walk.forgiven if i < n)
-        total = perf_counter() - t0
-        job.stats.forgiven += [job.stats.n_tokens - n + i for i in forgiven]
-        job.stats.seconds += total
-        job.stats.native_seconds += native
-        job.stats.propose_seconds += proposing
-        timings = StepTimings(proposing, t2 - t1, t3 - t2, t4 - t3, native, total)
+        stats = job.stats
+        total = decoding + proposing + t4 - t2
+        stats.forgiven += [stats.n_tokens - n + i for i in forgiven]
+        stats.seconds += total
+        stats.native_seconds += spent
+        stats.propose_seconds += proposing
+        timings = StepTimings(proposing, decoding, t3 - t2, t4 - t3, spent, total)
         taken = walk.tokens[:n], text, method.name, tree.topology, tree.tokens, walk.path[:n]
-        return StepEvent(*taken, timings, forgiven, choice), note
+        return StepEvent(*taken, timings, forgiven, choice, likely), note
 
-    def _propose(self, job: _Job) -> Tree:
+    def propose(self, job: Job) -> Tree:
         """The tree of this step: within the scheduler's budget, the cache and the tokens left."""
         scheduler = job.method.scheduler
         room = self.ctx.n_ctx - len(self.chain)
@@ -261,7 +262,7 @@ class Generator:
             self.reset()
             raise EngineError(f"the cache of sequence {self.seq} holds {n} tokens where {expected} are expected")
 
-    def _recover(self) -> None:
+    def recover(self) -> None:
         """After an exception at any point: close the tree and find out how much of the last change took effect."""
         try:
             self.ctx.drop(self.seq)
@@ -278,23 +279,20 @@ class Generator:
             self.chain, self._pending = [], ()
 
 
-def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     n = min(len(a), len(b))
     return next((i for i in range(n) if a[i] != b[i]), n)
 
 
-def _count(stats: Stats, tree: Tree, walk: Walk, n: int) -> None:
-    """Add a step that emitted `n` tokens; token i was drawn at the i-th node of the walk."""
-    children = tree.topology.children
-    stats.n_steps += 1
-    stats.n_tokens += n
-    stats.n_drafted += len(tree) - 1
-    stats.n_accepted += min(n, len(walk.path))
-    for depth, node in enumerate((0, *walk.path)[:n]):
-        if not children[node]:
-            break
-        if depth == len(stats.steps_reaching):
-            stats.steps_reaching.append(0)
-            stats.accepted_at.append(0)
-        stats.steps_reaching[depth] += 1
-        stats.accepted_at[depth] += depth < len(walk.path)
+def piece_size(n_read: int, n_left: int, most: int, block: int) -> int:
+    """How many of `n_left` tokens to read at once, about `most`, after `n_read` were.
+
+    A prompt is evaluated in blocks of `block` tokens, and attention of fewer than `TILE` rows sums in another
+    order. So that a prompt read in pieces is the same to the last bit, a piece is the rest of its block, or a multiple
+    of `TILE` that leaves as many or more for the next.
+    """
+    rest = min(n_left, block - n_read % block)
+    n = max(TILE, most // TILE * TILE)
+    if rest <= most or rest < 2 * TILE:
+        return rest
+    return min(n, (rest - TILE) // TILE * TILE)

@@ -54,12 +54,22 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Likely:
+    """The natural log-probability of an emitted token under the model, whatever the sampler makes of it, and the most
+    likely tokens at its place with theirs, best first."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StepEvent:
     """One forward pass: what was drafted, what was taken, and the text that became certain.
 
     `tree_tokens` has one id a node of `topology`; `path` holds the accepted nodes below the root, in order; `tokens`
     are the emitted ids (the accepted ones and the bonus token). `text` is valid UTF-8 and may be empty while bytes or
     a possible stop string are held back. `forgiven` are positions in `tokens` that were accepted against the target.
+    `likely` has an entry for each of `tokens` if log-probabilities were asked for.
     """
 
     tokens: tuple[int, ...]
@@ -71,6 +81,7 @@ class StepEvent:
     timings: StepTimings
     forgiven: tuple[int, ...] = ()
     choice: Choice = Choice(on=True)
+    likely: tuple[Likely, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,9 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
 
+#: (tokens, parents, sequence) of the nodes that a decode appends to one tree
+Growth = tuple[Sequence[int] | IntArray, Sequence[int] | IntArray, int]
+
 #: called while a prompt is read, often, with the number of tokens done; returns False to stop
 Progress = Callable[[int], bool]
 
@@ -76,15 +79,20 @@ class Rows(Protocol):
 class TreeContext(Protocol):
     """A llama context whose sequences can hold an open tree. Positions and counts are in tokens."""
 
+    #: tokens that the sequences can hold together, or each of them in a partitioned context
     n_ctx: int
     n_vocab: int
     n_seq_max: int
+    #: tokens of a prompt that are evaluated at once
+    n_ubatch: int
     #: "patched" or "stock"
     mode: str
     #: most nodes of one tree (root included); 1 when this model cannot hold trees
     max_nodes: int
     #: why `max_nodes` is smaller than 256, for people; None when it is not
     tree_limit_reason: str | None
+    #: whether `decode_many` evaluates several sequences in one pass
+    one_pass: bool
     #: seconds spent inside the native library since creation
     native_seconds: float
 
@@ -99,6 +107,18 @@ class TreeContext(Protocol):
         A model whose state cannot step back may lose its chain then: `n_past` tells.
 
         Raises `ContextLengthError` when they do not fit.
+        """
+        ...
+
+    def copy_prefix(self, source: int, seq: int, n: int) -> bool:
+        """Make the empty sequence `seq` begin with the first `n` tokens of the chain of `source`, evaluating nothing.
+        False, and nothing happened, where this context cannot."""
+        ...
+
+    def decode_many(self, growths: Sequence[Growth]) -> Rows:
+        """`decode` for several sequences in one forward pass; the rows come in the order given.
+
+        On an error all these trees are dropped. Only where `one_pass` is true.
         """
         ...
 

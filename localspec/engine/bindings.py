@@ -14,7 +14,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-ABI = 5
+ABI = 6
 MAX_NODES = 256
 
 OK, FULL, ABORTED = 0, 1, 2
@@ -44,6 +44,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_row_kernels_supports_attention": (_bool, []),
     "llama_cpu_peaks": (_bool, [_i32, _f64_p, _f64_p]),
     "llama_tree_unsupported": (ctypes.c_char_p, [_ctx]),
+    "llama_tree_partition": (_i32, [_ctx]),
+    "llama_tree_copy_prefix": (_i32, [_ctx, _i32, _i32, _i32]),
     "llama_tree_begin": (_i32, [_ctx, _i32]),
     "llama_tree_decode": (_i32, [_ctx, _i32, _array, _array, _array, _array]),
     "llama_tree_n_nodes": (_i32, [_ctx, _i32]),

@@ -12,7 +12,7 @@ import numpy as np
 from llama_cpp import llama_cpp as L
 
 from localspec.engine import logs
-from localspec.engine.base import Progress
+from localspec.engine.base import Growth, Progress, Rows
 from localspec.engine.host import Batch, create_context
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
@@ -57,6 +57,7 @@ class NativeContext:
 
     max_nodes: int
     tree_limit_reason: str | None
+    one_pass = False
 
     def __init__(self, model: Model, params: ContextParams, **settings: Any) -> None:
         self.ctx = create_context(model, params, **settings)
@@ -66,7 +67,8 @@ class NativeContext:
         self.n_embd = model.n_embd
         self.n_swa = model.n_swa
         self.n_seq_max = params.n_seq_max
-        self.n_ctx = int(L.llama_n_ctx(self.ctx))
+        self._partitioned = params.partitioned
+        self.n_ctx = int(L.llama_n_ctx(self.ctx)) // (params.n_seq_max if params.partitioned else 1)
         self.n_ubatch = int(L.llama_n_ubatch(self.ctx))
         self.native_seconds = 0.0
         self.generation = 0
@@ -99,7 +101,7 @@ class NativeContext:
         if self._has_tree(self._checked(seq)):
             raise EngineError(f"sequence {seq} has an open tree: accept or drop it before a prefill")
         array = np.asarray(tokens, dtype=np.int32)
-        free = self.n_ctx - sum(self._n_past)
+        free = self.n_ctx - self._n_taken(seq)
         if len(array) > free:
             raise ContextLengthError(
                 f"{len(array)} tokens do not fit: {free} of {self.n_ctx} cells of the context are free",
@@ -117,6 +119,10 @@ class NativeContext:
             if progress is not None and not progress(done):
                 break
         return done
+
+    def _n_taken(self, seq: int) -> int:
+        """Tokens that stand where further ones of `seq` could."""
+        return self._n_past[seq] if self._partitioned else sum(self._n_past)
 
     def _has_tree(self, seq: int) -> bool:
         raise NotImplementedError
@@ -137,21 +143,28 @@ class NativeContext:
             return True
         self._rewind(seq, self._n_past[seq])
         if watch is None or not watch.stopped:
-            self._fail(status, self._batch.native.n_tokens, mark)
+            self._fail(status, self._batch.native.n_tokens, mark, self._n_taken(seq))
         if watch.failure is not None:
             raise watch.failure
         return False
 
-    def _fail(self, status: int, n: int, mark: int) -> NoReturn:
-        """Raise what `status` of an evaluation of `n` tokens means; native errors since `mark` say why."""
+    def _fail(self, status: int, n: int, mark: int, taken: int) -> NoReturn:
+        """Raise what `status` of an evaluation of `n` tokens beside `taken` ones means; native errors since `mark` say
+        why."""
         if status == FULL:
             raise ContextLengthError(
-                f"no room for {n} more tokens: {sum(self._n_past)} of {self.n_ctx} cells of the context are taken",
+                f"no room for {n} more tokens: {taken} of {self.n_ctx} cells of the context are taken",
                 "shorten the text or use a larger --ctx-size",
             )
         if status == ABORTED:
             raise EngineError("the evaluation was aborted")
         raise EngineError(f"llama.cpp failed to evaluate {n} tokens: {logs.reason(mark, f'status {status}')}")
+
+    def copy_prefix(self, source: int, seq: int, n: int) -> bool:
+        return False
+
+    def decode_many(self, growths: Sequence[Growth]) -> Rows:
+        raise EngineError("this context evaluates one sequence at a time")
 
     def drop(self, seq: int = 0) -> None:
         raise NotImplementedError

@@ -45,11 +45,13 @@ CACHE_TYPES: dict[str, tuple[int, float]] = {
 class ContextParams:
     """How a context is made.
 
-    `n_ctx` counts the K/V cells, shared by all sequences; 0 or None means the smaller of the model's training context
+    `n_ctx` counts the K/V cells of all sequences; 0 or None means the smaller of the model's training context
     and 8192. The library rounds it up to a multiple of 256. `n_threads` None means one a physical core;
     `n_threads_batch` None means `n_threads`. `hidden` makes `Rows.hidden` available. With `shared_cells` off each
     sequence has n_ctx / n_seq_max cells of its own, so that decoding many at once reads no cells of the others; stock
-    mode always shares.
+    mode always shares. `partitioned` shares one cache, of which each sequence fills its own part in order: many trees
+    of any size are decoded in one pass, and what one sequence computes does not depend on the others. Stock mode, and
+    models with a state, keep to the sizes of the parts alone.
     """
 
     n_ctx: int | None = None
@@ -63,6 +65,7 @@ class ContextParams:
     type_v: str = "f16"
     hidden: bool = False
     shared_cells: bool = True
+    partitioned: bool = False
     mode: Mode = "auto"
 
     def validate(self) -> None:

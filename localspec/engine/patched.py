@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from ctypes import addressof, c_int32
 from functools import cache
@@ -13,15 +14,14 @@ import numpy as np
 from llama_cpp import llama_cpp as L
 
 from localspec.engine import bindings, logs
-from localspec.engine.base import IntArray, TreeContext
+from localspec.engine.base import Growth, IntArray, TreeContext
 from localspec.engine.context import NativeContext
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
 from localspec.engine.patched_rows import PatchedRows, Scratch
 from localspec.errors import EngineError, LocalspecError, UsageError
 
-#: (tokens, parents, sequence) of the nodes that a decode appends to one tree
-Growth = tuple[Sequence[int] | IntArray, Sequence[int] | IntArray, int]
+logger = logging.getLogger(__name__)
 
 
 def available() -> bool:
@@ -93,6 +93,7 @@ class PatchedContext(NativeContext):
     """
 
     mode = "patched"
+    one_pass = True
 
     def __init__(self, model: Model, params: ContextParams, **settings: Any) -> None:
         lib = bindings.library()
@@ -103,14 +104,18 @@ class PatchedContext(NativeContext):
         self.lib: Any = lib
         # a verification pass wants all its rows; the default, one a prompt token, would reserve far more memory
         n_outputs_max = min(bindings.MAX_NODES, params.n_batch)
-        unified = {"kv_unified": params.shared_cells and params.n_seq_max > 1}
-        super().__init__(model, params, n_outputs_max=n_outputs_max, **{**unified, **settings})
+        cache: dict[str, Any] = {"kv_unified": params.shared_cells and params.n_seq_max > 1}
+        if params.partitioned:
+            cache["swa_full"] = True  # a window's cache is too small to be divided
+        super().__init__(model, params, n_outputs_max=n_outputs_max, **{**cache, **settings})
         reason = lib.llama_tree_unsupported(self.ctx)
         self.tree_limit_reason = reason.decode() if reason else None
         self.max_nodes = 1 if reason else min(bindings.MAX_NODES, int(L.llama_n_batch(self.ctx)))
         self.scratch = Scratch()
         self._nodes = _Nodes(int(L.llama_n_batch(self.ctx)))
         self._open: set[int] = set()
+        if params.partitioned and lib.llama_tree_partition(self.ctx) != bindings.OK:
+            logger.info("the sequences of this model share cells: texts may differ in company in their last bits")
 
     @property
     def graph_builds(self) -> int:
@@ -130,10 +135,6 @@ class PatchedContext(NativeContext):
         return self.decode_many([(tokens, parents, seq)])
 
     def decode_many(self, growths: Sequence[Growth]) -> PatchedRows:
-        """`decode` for several sequences in one forward pass; the rows come in the order given.
-
-        On an error all these trees are dropped.
-        """
         try:
             return self._decode(growths)
         except LocalspecError:
@@ -167,8 +168,16 @@ class PatchedContext(NativeContext):
                 f"has at most {self.max_nodes} nodes"
             )
         if status != bindings.OK:
-            self._fail(status, n, mark)
+            self._fail(status, n, mark, self._n_taken(growths[0][2]))
         return PatchedRows(self, n)
+
+    def copy_prefix(self, source: int, seq: int, n: int) -> bool:
+        if self._n_past[self._checked(seq)] or not 0 <= n <= self._n_past[self._checked(source)]:
+            raise UsageError(f"sequence {seq} cannot begin with {n} tokens of sequence {source}")
+        if self.lib.llama_tree_copy_prefix(self.ctx, source, seq, n) != bindings.OK:
+            return False
+        self._n_past[seq] = n
+        return True
 
     def accept(self, path: Sequence[int], seq: int = 0) -> None:
         n = self._nodes.fill_path(path)

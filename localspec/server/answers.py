@@ -164,6 +164,7 @@ class Answers:
         self.id = secrets.token_hex(12)
         self.created = int(time.time())
         self.n_prompt = 0
+        self.warnings = list(ask.warnings)
         self._metrics = metrics
         self._choices: list[_Choice] = []
         self._queue: asyncio.Queue[tuple[_Choice | None, api.Update | Exception]] = asyncio.Queue()
@@ -176,12 +177,13 @@ class Answers:
         return self.engine.facts.name
 
     @property
-    def warnings(self) -> list[str]:
-        return list(self.ask.warnings)
+    def n_choices(self) -> int:
+        """How many answers there will be: `ask.n` for each prompt in turn."""
+        return len(self._choices)
 
     async def open(self, host: Host, owner: str) -> None:
         """Load, prepare and submit. Raises `LocalspecError`; `close` is to be awaited even then."""
-        self.engine = await self._stack.enter_async_context(host.use(self._model_name(host)))
+        self.engine = await self._stack.enter_async_context(host.use(model_name(self.ask.model, host, self.settings)))
         # templates, grammars and long texts take their time
         prepared = await asyncio.to_thread(self._prepare, owner)
         loop = asyncio.get_running_loop()
@@ -196,14 +198,6 @@ class Answers:
             late = ApiError(f"the answer took longer than {self.settings.timeout:g} s", status=504, code="timeout")
             timer = loop.call_later(self.settings.timeout + _PATIENCE, self.abort, late)
             self._stack.callback(timer.cancel)
-
-    def _model_name(self, host: Host) -> str | None:
-        name = self.ask.model
-        if name is None or name in DEFAULT_NAMES:
-            return None
-        if self.settings.any_model and all(name != model.name for model in host.available()):
-            return None
-        return name
 
     def _prepare(self, owner: str) -> list[tuple[api.Request, ChatPrompt | None]]:
         """The requests to the engine, one a prompt, and the chat prompts that they are of."""
@@ -232,7 +226,7 @@ class Answers:
 
     def _tokens(self, prompt: Any, is_chat: bool) -> Sequence[int]:
         if not isinstance(prompt, str):
-            return list(prompt)
+            return check_tokens(list(prompt), self.engine, "prompt")
         bos = self.engine.facts.bos
         # templates often write it themselves
         return self.engine.tokenize(prompt, add_special=not (is_chat and bos and prompt.startswith(bos)))
@@ -313,6 +307,24 @@ async def start(request: Request, ask: Ask) -> Answers:
     state.running.add(answers)
     answers._stack.callback(state.running.discard, answers)
     return answers
+
+
+def model_name(name: str | None, host: Host, settings: Settings) -> str | None:
+    """The name to give to `Host.use` for one that a client gave."""
+    if name is None or name in DEFAULT_NAMES:
+        return None
+    if settings.any_model and all(name != model.name for model in host.available()):
+        return None
+    return name
+
+
+def check_tokens(tokens: list[int], engine: Engine, param: str) -> list[int]:
+    """The tokens, all of which the model has. Raises `ParamError`."""
+    n_vocab = engine.facts.n_vocab
+    for token in tokens:
+        if not 0 <= token < n_vocab:
+            raise ParamError(param, f"{param} has the token {token}; the model has those from 0 to {n_vocab - 1}")
+    return tokens
 
 
 def constrained(sampling: SamplingParams, chat: ChatPrompt) -> SamplingParams:

@@ -9,11 +9,13 @@ from fastapi import FastAPI
 
 from localspec import __version__
 from localspec.server import errors, health, metrics
+from localspec.server.openai import chat, completions, embeddings, models
 from localspec.server.security import Guard
 from localspec.server.settings import Settings
 from localspec.serving.api import Host
 
 ROUTERS = (health.router, metrics.router)
+OPENAI = (chat.router, completions.router, embeddings.router, models.router)
 
 
 def create_app(host: Host, settings: Settings | None = None) -> FastAPI:
@@ -24,6 +26,10 @@ def create_app(host: Host, settings: Settings | None = None) -> FastAPI:
     app.state.metrics, app.state.running = metrics.Metrics(host), set()
     for router in ROUTERS:
         app.include_router(router)
+    for router in OPENAI:
+        app.include_router(router, prefix="/v1")
+        # apps differ in whether the /v1 is part of the address that their users give
+        app.include_router(router, include_in_schema=False)
     errors.install(app)
     app.add_middleware(Guard, settings=settings)
     return app

@@ -31,6 +31,9 @@ _TYPES = {401: AUTHENTICATION, 403: PERMISSION, 503: UNAVAILABLE}
 _PARAM = re.compile(r"([a-z][a-z_]*)(?:\[[^]]*\])? is ")
 _PARAMS = frozenset(field.name for field in fields(SamplingParams))
 
+#: how pydantic names the branches of a union, which says nothing to clients
+_BRANCHES = frozenset({"str", "int", "float", "bool", "list", "dict", "none", "nullable"})
+
 
 class ApiError(LocalspecError):
     """An error with all that OpenAI's body has; `retry` says whether the same request may fare better later."""
@@ -123,7 +126,7 @@ def problem_of(error: BaseException) -> Problem:
         return Problem(503, str(error), UNAVAILABLE, code="busy", retry=True, retry_after=error.retry_after)
     if isinstance(error, ContextLengthError):
         # the words and the code are what agents and proxies look for before they shorten a conversation
-        message = f"{error} [maximum context length exceeded]"
+        message = f"maximum context length exceeded: {error}"
         return Problem(400, message, INVALID, "messages", "context_length_exceeded")
     if isinstance(error, ModelNotFoundError):
         return Problem(404, str(error), INVALID, "model", "model_not_found")
@@ -152,8 +155,7 @@ def validation_problem(errors: Sequence[Mapping[str, Any]], content_type: str) -
     if not place and "json" not in content_type:
         message = f"the content type is {content_type or 'missing'} (send the body as application/json)"
         return Problem(415, message, INVALID)
-    # of a union pydantic names the branch as well, which says nothing to clients
-    param = ".".join(part for part in place if part.replace("_", "").isalnum() and not part[:1].isupper()) or None
+    param = _place(place) or None
     message = f"{param or 'the body'}: {first.get('msg', 'not valid')}"
     return Problem(400, message, INVALID, param, "invalid_value")
 
@@ -165,6 +167,17 @@ def http_problem(error: HTTPException, method: str, path: str) -> Problem:
     status = error.status_code
     message = words.get(status, str(error.detail))
     return Problem(status, message, INVALID if status < 500 else FAILED, code=codes.get(status))
+
+
+def _place(parts: Sequence[str]) -> str:
+    """Where in the body something is, as "messages[0].content"."""
+    place = ""
+    for part in parts:
+        if part.isdecimal():
+            place += f"[{part}]"
+        elif part.isidentifier() and part not in _BRANCHES and not part[0].isupper():
+            place += f".{part}" if place else part
+    return place
 
 
 def install(app: FastAPI) -> None:

@@ -63,8 +63,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token of the answer: its id, its bytes, its natural log-probability under the model (softmax of the raw logits),
-    and the most likely tokens there, best first."""
+    """A token of the answer: its id, its bytes, its natural log-probability under the model (softmax of the raw
+    logits), and the most likely tokens there, best first."""
 
     token: int
     piece: bytes

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from localspec.engine.model import Model
+from localspec.errors import UsageError
 from tests.engine.trees import (
     F32_ATTENTION,
     F32_TOLERANCE,
@@ -162,17 +163,19 @@ def test_a_sliding_window_keeps_what_the_root_needs(tiny_q4: Models, make_patche
             chain += tree.text(path)
 
 
-# With a cache for each sequence the rows keep their bits. One cache for all interleaves the cells of the sequences, so
-# sums run in another order: with nothing quantised that changes little.
+# With a cache, or a part of one, for each sequence the rows keep their bits. One cache for all interleaves the cells of
+# the sequences, so sums run in another order: with nothing quantised that changes little.
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
-@pytest.mark.parametrize("unified", [False, True], ids=["streams", "unified"])
+@pytest.mark.parametrize("cache", ["streams", "parts", "unified"])
 def test_trees_in_company_have_the_rows_that_they_have_alone(
-    tiny: Models, tiny_q4: Models, make_patched: MakePatched, kind: str, unified: bool
+    tiny: Models, tiny_q4: Models, make_patched: MakePatched, kind: str, cache: str
 ) -> None:
     """Three sequences with trees of their own in each decode: P17, what others ask does not change the answer."""
+    unified = cache == "unified"
     model, params, tolerance = (tiny[kind], F32_ATTENTION, F32_TOLERANCE) if unified else (tiny_q4[kind], {}, 0.0)
     rng = np.random.default_rng(5)
-    shared = make_patched(model, {"kv_unified": unified}, n_ctx=768, n_seq_max=3, **params)
+    settings = {"kv_unified": cache != "streams"}
+    shared = make_patched(model, settings, n_ctx=768, n_seq_max=3, partitioned=cache == "parts", **params)
     alone = [make_patched(model, **params) for _ in range(3)]
     for seq in range(3):
         chain = random_tokens(rng, 5 + 4 * seq)
@@ -247,3 +250,26 @@ def test_rows_that_stay_in_place_give_the_same_results(
         ctx.drop()
         np.testing.assert_allclose(row, reference.row([*chain, 20]), rtol=0, atol=F32_TOLERANCE)
     assert scattered
+
+
+def test_a_prompt_read_in_pieces_in_its_part_of_the_cache_is_that_of_one_alone(
+    tiny_q4: Models, make_patched: MakePatched
+) -> None:
+    """Pieces of a tile or more, another sequence in between, and a copied prefix: the same rows to the last bit."""
+    rng = np.random.default_rng(3)
+    model = tiny_q4["llama"]
+    prompt = random_tokens(rng, 300)
+    alone = make_patched(model, n_ctx=512)
+    alone.prefill(prompt)
+    expected = alone.decode([7], [-1]).logits(0).copy()
+    shared = make_patched(model, {"kv_unified": True}, n_ctx=3 * 512, n_seq_max=3, partitioned=True)
+    for begin, end in ((0, 64), (64, 192), (192, 300)):
+        shared.prefill(prompt[begin:end], 1)
+        shared.prefill(random_tokens(rng, 20), 0)
+    np.testing.assert_array_equal(shared.decode([7], [-1], 1).logits(0), expected)
+    shared.drop(1)
+    assert shared.copy_prefix(1, 2, 300)
+    np.testing.assert_array_equal(shared.decode([7], [-1], 2).logits(0), expected)
+    assert list(shared.cells(2)) == list(range(1024, 1325))
+    with pytest.raises(UsageError, match="cannot begin"):
+        shared.copy_prefix(0, 1, 10)

@@ -42,7 +42,8 @@ class Client:
         return self("GET", path, **options)
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
-        return self("POST", path, json=body, **options)
+        headers = {"Content-Type": "application/json", **options.pop("headers", {})}
+        return self("POST", path, content=json.dumps(body), headers=headers, **options)
 
     def events(self, path: str, body: Any) -> list[Any]:
         """The data of all events of a stream, the `[DONE]` at its end as a text."""

@@ -127,9 +127,7 @@ class FakeGeneration:
         on = method != "plain"
         stats.n_drafted, stats.n_accepted = (stats.n_tokens, stats.n_tokens // 2) if on else (0, 0)
         reason_off = None if on else "plain decoding was asked for"
-        report = Speculation(
-            method, True, reason_off, stats.n_drafted, stats.n_accepted, 0, 1.0, 1.5 if on else None
-        )
+        report = Speculation(method, True, reason_off, stats.n_drafted, stats.n_accepted, 0, 1.0, 1.5 if on else None)
         yield Ended(reason, stream.stopped, eog, False, stats, report, request.sampling.seed or 0)
 
 
@@ -242,7 +240,9 @@ class FakeEngine:
             n_prompt = len(request.prompt) if request else 0
             task = generation.id if generation else None
             states.append(
-                SlotState(i, self.facts.n_ctx, generation is not None, task, "ptd", n_prompt, n_prompt, 0, 0, None, request)
+                SlotState(
+                    i, self.facts.n_ctx, generation is not None, task, "ptd", n_prompt, n_prompt, 0, 0, None, request
+                )
             )
         return states
 
@@ -270,7 +270,9 @@ class FakeHost:
 
     def available(self) -> list[Available]:
         return [
-            Available(name, engine.facts.path, engine.facts.size, "Q8_0", engine.facts.created, name not in self.unloaded)
+            Available(
+                name, engine.facts.path, engine.facts.size, "Q8_0", engine.facts.created, name not in self.unloaded
+            )
             for name, engine in self.engines.items()
         ]
 

@@ -17,7 +17,7 @@
 
 #include "llama.h"
 
-#define LLAMA_LOCALSPEC_ABI  5
+#define LLAMA_LOCALSPEC_ABI  6
 #define LLAMA_TREE_MAX_NODES 256
 #define LLAMA_TREE_MAX_TOP_K 16
 
@@ -39,6 +39,15 @@ LLAMA_API int32_t llama_localspec_abi(void);
 
 // why this context cannot hold trees, or NULL if it can; the text is static
 LLAMA_API const char * llama_tree_unsupported(const struct llama_context * ctx);
+
+// give each of the n_seq_max sequences of a context with a unified cache, still empty, an equal part of its cells, which
+// it fills in order. then a decode of several sequences is one pass, and what a sequence computes does not depend on
+// what the others do. returns LLAMA_TREE_UNSUPPORTED if the memory cannot; a sliding window needs swa_full
+LLAMA_API int32_t llama_tree_partition(struct llama_context * ctx);
+
+// in a partitioned context: copy the first n tokens of sequence src, with their K/V rows, to the empty sequence dst.
+// returns LLAMA_TREE_UNSUPPORTED if src does not hold them, or if the cache is not in host memory
+LLAMA_API int32_t llama_tree_copy_prefix(struct llama_context * ctx, llama_seq_id src, llama_seq_id dst, int32_t n);
 
 // open an empty tree at the end of a sequence
 LLAMA_API int32_t llama_tree_begin(struct llama_context * ctx, llama_seq_id seq);

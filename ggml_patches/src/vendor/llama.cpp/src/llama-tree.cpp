@@ -83,6 +83,20 @@ int32_t llama_tree_begin(llama_context * ctx, llama_seq_id seq) {
     return LLAMA_TREE_OK;
 }
 
+int32_t llama_tree_partition(llama_context * ctx) {
+    auto * memory = ctx->get_memory();
+    return memory && memory->partition() ? LLAMA_TREE_OK : LLAMA_TREE_UNSUPPORTED;
+}
+
+int32_t llama_tree_copy_prefix(llama_context * ctx, llama_seq_id src, llama_seq_id dst, int32_t n) {
+    auto * memory = ctx->get_memory();
+    if (!memory || !seq_is_valid(ctx, src) || !seq_is_valid(ctx, dst) || src == dst || n < 0) {
+        LLAMA_LOG_ERROR("%s: cannot copy %d tokens of sequence %d to sequence %d\n", __func__, n, src, dst);
+        return LLAMA_TREE_INVALID;
+    }
+    return memory->copy_prefix(src, dst, n) ? LLAMA_TREE_OK : LLAMA_TREE_UNSUPPORTED;
+}
+
 // check the nodes of a call and append them to their trees; on failure the trees are as before
 static int32_t push_nodes(
         const llama_context * ctx, llama_kv_trees & trees, int32_t n, const int32_t * parents, const llama_seq_id * seqs,

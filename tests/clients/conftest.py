@@ -85,25 +85,26 @@ def node_programs(clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="session")
 def outcomes(request: pytest.FixtureRequest, url: str, keyed_url: str) -> Callable[[str], Outcomes]:
     """Runs a program against the servers, once, and returns what came of its operations."""
-    known: dict[str, Outcomes] = {}
+    known: dict[str, subprocess.CompletedProcess[str]] = {}
 
     def of(program: str) -> Outcomes:
         if program not in known:
-            known[program] = json.loads(run_program(request, program, url, keyed_url).splitlines()[-1])
-        return known[program]
+            known[program] = run_program(request, program, url, keyed_url)
+        done = known[program]
+        assert done.returncode == 0, done.stderr[-2000:]
+        outcomes: Outcomes = json.loads(done.stdout)
+        return outcomes
 
     return of
 
 
-def run_program(request: pytest.FixtureRequest, program: str, *args: str) -> str:
-    """The output of a program of `PROGRAMS`, in an environment without settings of the person who runs the tests."""
+def run_program(request: pytest.FixtureRequest, program: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program of `PROGRAMS`, in an environment without settings of the person who runs the tests."""
     if program.endswith(".mjs"):
         command = ["node", str(request.getfixturevalue("node_programs") / program)]
     else:
         command = [str(request.getfixturevalue("client_python")), str(PROGRAMS / program)]
-    done = subprocess.run([*command, *args], capture_output=True, text=True, env=plain_env(), timeout=120, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    return subprocess.run([*command, *args], capture_output=True, text=True, env=plain_env(), timeout=120, check=False)
 
 
 def plain_env() -> dict[str, str]:

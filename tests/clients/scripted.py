@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from localspec.chat_format.api import ChatPrompt, ChatRequest, Delta, Reply, ToolCall, ToolDelta
-from localspec.errors import EngineError, LocalspecError
+from localspec.errors import EngineError, LocalspecError, UsageError
 from localspec.serving.api import BusyError, Request
 from tests.server.fake import FakeEngine, FakeFormat, FakeGeneration
 
@@ -88,13 +89,12 @@ class ScriptedReader:
 
 
 class ScriptedFormat(FakeFormat):
-    """One line a message, of any roles; it keeps the requests."""
-
-    def __init__(self) -> None:
-        self.requests: list[ChatRequest] = []
+    """One line a message. It refuses two messages of the user in a row."""
 
     def apply(self, request: ChatRequest) -> ChatPrompt:
-        self.requests.append(request)
+        roles = [message["role"] for message in request.messages]
+        if ("user", "user") in itertools.pairwise(roles):
+            raise UsageError("the model's chat template refuses these messages: roles must alternate")
         lines = [f"{message['role']}: {_text(message.get('content'))}" for message in request.messages]
         return ChatPrompt("\n".join([*lines, ">"]))
 

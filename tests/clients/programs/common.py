@@ -53,4 +53,4 @@ def run(operations: Mapping[str, Callable[[], Any]]) -> None:
         except Exception as error:
             outcome = {"error": described(error)}
         outcomes[name] = {**outcome, "seconds": round(time.monotonic() - begin, 2)}
-    print(json.dumps(outcomes))
+    print(json.dumps(outcomes, default=str))

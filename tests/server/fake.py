@@ -25,6 +25,7 @@ from localspec.serving.api import (
     Ended,
     Engine,
     Facts,
+    FimTokens,
     Pooled,
     Request,
     SlotState,
@@ -37,6 +38,8 @@ from localspec.serving.api import (
 from localspec.text import TextStream
 
 EOG = 256
+#: what a fake engine marks texts with to write between them: control characters
+FIM = FimTokens(prefix=1, suffix=2, middle=3, repo=4, file=5)
 
 #: what is written after a prompt; an exception is raised in the stream where it comes
 Script = Callable[[str], str | Sequence[str | LocalspecError]]
@@ -59,24 +62,21 @@ class FakeGeneration:
         self.cancelled = True
 
     def __iter__(self) -> Iterator[Update]:
-        while self._must_wait():
-            time.sleep(0.001)
         for update in self._updates():
             time.sleep(self.engine.pause)
             yield update
 
     async def __aiter__(self) -> AsyncIterator[Update]:
-        while self._must_wait():
+        while len(self.engine.busy) >= self.engine.facts.n_slots and not self.cancelled:
             await asyncio.sleep(0.001)
         for update in self._updates():
             await asyncio.sleep(self.engine.pause)
             yield update
 
-    def _must_wait(self) -> bool:
-        return len(self.engine.busy) >= self.engine.facts.n_slots and not self.cancelled
-
     def _updates(self) -> Iterator[Update]:
         engine = self.engine
+        while len(engine.busy) >= engine.facts.n_slots and not self.cancelled:
+            time.sleep(0.001)
         self.slot = next(i for i in itertools.count() if i not in engine.busy)
         engine.busy[self.slot] = self
         try:
@@ -166,6 +166,7 @@ class FakeEngine:
         self, name: str = "fake", script: Script = echo, *, n_ctx: int = 1024, n_slots: int = 2, pause: float = 0.0
     ) -> None:
         self.script, self.pause, self.full = script, pause, False
+        self.fim_tokens: FimTokens | None = FIM
         self.requests: list[Request] = []
         self.busy: dict[int, FakeGeneration] = {}
         self.generations: list[FakeGeneration] = []
@@ -199,6 +200,9 @@ class FakeEngine:
     def spelled(self, text: str) -> list[int]:
         """The tokens that the model writes a text with."""
         return list(text.encode())
+
+    def fim(self) -> FimTokens | None:
+        return self.fim_tokens
 
     def piece(self, token: int, special: bool = True) -> bytes:
         if not 0 <= token <= EOG:

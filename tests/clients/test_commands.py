@@ -7,9 +7,13 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
+from localspec.server.app import create_app
 from tests.clients.conftest import plain_env
+from tests.server.client import served
+from tests.server.fake import FakeEngine, FakeHost
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -76,20 +80,43 @@ def test_the_llama_server_plugin_of_llm(command: Run, lenient_url: str) -> None:
         "import sys, llm_llama_server\n"
         "model = llm_llama_server.LlamaServer()\n"
         "model.api_base = sys.argv[1]\n"
-        "print(model.prompt('say hello').text())"
+        "print(model.prompt('say hello', key='none').text())"
     )
-    assert command("python", "-c", code, f"{lenient_url}/v1").stdout.strip() == "hello"
+    done = command("python", "-c", code, f"{lenient_url}/v1")
+    assert done.stdout.strip() == "hello", done.stderr
 
 
 def test_the_ollama_plugin_of_llm_finds_and_uses_the_model(command: Run, url: str) -> None:
-    listed = command("llm", "models", OLLAMA_HOST=url).stdout
-    assert "Ollama: scripted" in listed
-    assert command("llm", "-m", "scripted", "say hello", OLLAMA_HOST=url).stdout.strip() == "hello"
+    done = command("llm", "-m", "ollama/scripted", "say hello", OLLAMA_HOST=url)
+    assert done.stdout.strip() == "hello", done.stderr
 
 
-def test_llamastat_shows_the_server(command: Run, url: str) -> None:
+def test_llamastat_shows_the_server_and_what_its_slots_do(command: Run) -> None:
     """It reads /health, /slots, /props, /metrics and /v1/models as llama.cpp's server has them."""
-    done = command("llamastat", "--once", "--json", "--no-host", "-u", url)
-    snapshot = json.loads(done.stdout)
-    assert json.dumps(snapshot).count("scripted") >= 1, snapshot
-    assert snapshot == {}
+    engine = FakeEngine("scripted", lambda prompt: "word " * 5000, n_slots=3, n_ctx=1 << 16, pause=0.02)
+    body = {"model": "scripted", "prompt": "say hello", "stream": True}
+    with served(create_app(FakeHost(engine))) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        with client.stream("POST", "/v1/completions", json=body) as answer:
+            next(answer.iter_bytes())
+            done = command("llamastat", "--once", "--json", "--no-host", "-u", f"http://127.0.0.1:{port}")
+    shown = json.loads(done.stdout)
+    facts = engine.facts
+    expected = {
+        "health": "ok",
+        "error": None,
+        "model_alias": "scripted",
+        "model_path": str(facts.path),
+        "model_ftype": facts.quant,
+        "n_params": facts.n_params,
+        "model_size_bytes": facts.size,
+        "n_ctx_train": facts.n_ctx_train,
+        "n_embd": facts.n_embd,
+        "n_vocab": facts.n_vocab,
+        "total_slots": 3,
+        "slot_ctx": facts.n_ctx,
+        "metrics_available": True,
+        "running": 1,
+    }
+    assert {name: shown[name] for name in expected} == expected
+    assert sorted(slot["phase"] == "idle" for slot in shown["slots"]) == [False, True, True]
+    assert shown["build_info"].startswith("localspec")

@@ -61,7 +61,7 @@ def with_key(**options: Any) -> str:
 run(
     {
         "chat": lambda: answer("say hello"),
-        "system": lambda: answer("say hello", system="Be brief.", temperature=0.5, top_k=3),
+        "system": lambda: answer("say hello", system="Be brief.", extra_body={"temperature": 0.5, "top_k": 3}),
         "stream": lambda: pieces("say hello"),
         "tools": tools,
         "too_long": lambda: answer(TOO_LONG),

@@ -9,6 +9,7 @@ import asyncio
 import hmac
 from collections.abc import Iterable
 
+import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -21,6 +22,8 @@ from localspec.server.settings import Settings
 
 #: paths that need no key
 PUBLIC = frozenset({"/health", "/v1/health"})
+#: key of a scope: what is awaited when its request is over, a list of functions
+AFTER = "localspec.after"
 _METHODS = "GET, POST, DELETE, HEAD, OPTIONS"
 _HEADERS = "authorization, content-type, x-api-key"
 _EXPOSED = "retry-after, x-should-retry"
@@ -60,7 +63,7 @@ class Guard:
                 return
             self._check_key(scope, headers)
             body = _Body(receive, headers, self._settings)
-            await self._app(scope, body, noting)
+            await self._inside(scope, body, noting)
         except ClientGoneError:
             if not started:
                 # nobody hears it, but it ends the request as the protocol wants it
@@ -73,6 +76,14 @@ class Guard:
             if started:
                 raise
             await response_for(scope["path"], problem_of(error))(scope, receive, noting)
+
+    async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[AFTER] = []
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            for close in scope[AFTER]:
+                await close()
 
     def _check_host(self, scope: Scope, headers: Headers) -> None:
         """Raise `ApiError` for names that are not this server's, and for pages that may not call it."""
@@ -165,8 +176,9 @@ class _Body:
         if self._deadline is None:
             self._deadline = now + self._timeout
         try:
-            message = await asyncio.wait_for(self._receive(), self._deadline - now)
-        except asyncio.TimeoutError:
+            with anyio.fail_after(max(0.0, self._deadline - now)):
+                message = await self._receive()
+        except TimeoutError:
             raise HTTPException(408, "the body did not come in time") from None
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))

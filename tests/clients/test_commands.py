@@ -97,7 +97,8 @@ def test_llamastat_shows_the_server_and_what_its_slots_do(command: Run) -> None:
     body = {"model": "scripted", "prompt": "say hello", "stream": True}
     with served(create_app(FakeHost(engine))) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
         with client.stream("POST", "/v1/completions", json=body) as answer:
-            next(answer.iter_bytes())
+            chunks = answer.iter_bytes()
+            next(chunks)
             done = command("llamastat", "--once", "--json", "--no-host", "-u", f"http://127.0.0.1:{port}")
     shown = json.loads(done.stdout)
     facts = engine.facts

@@ -14,15 +14,16 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 from localspec.server.errors import UNAVAILABLE, ApiError
 from localspec.server.settings import Settings
+from localspec.serving.api import Host
 
 log = logging.getLogger(__name__)
 
@@ -149,3 +150,70 @@ def listen(host: str, port: int) -> socket.socket:
         words = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"cannot listen on {host} port {port}: {words}", "choose another --host or --port") from None
     return listener
+
+
+class ServedHost(Host, Protocol):
+    """A host that loads its default model when it is entered, and lets go of everything when it is left."""
+
+    async def __aenter__(self) -> Any: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def ready(self) -> None:
+        """Wait until the default model has been loaded. Raises what kept it from that."""
+        ...
+
+
+def serve(
+    app: FastAPI,
+    listener: socket.socket,
+    *,
+    on_start: Callable[[], None],
+    on_ready: Callable[[], None],
+    on_failure: Callable[[LocalspecError], bool],
+) -> None:
+    """Serve until a signal comes. `on_ready` is called once the default model is there; `on_failure` when it cannot be
+    loaded: the server goes on without if that returns True, else the error is raised when it has ended.
+    """
+    _share_logs()
+    asyncio.run(_serve(app, listener, on_start, on_ready, on_failure))
+
+
+async def _serve(
+    app: FastAPI,
+    listener: socket.socket,
+    on_start: Callable[[], None],
+    on_ready: Callable[[], None],
+    on_failure: Callable[[LocalspecError], bool],
+) -> None:
+    server = Server(app, on_start)
+    host: ServedHost = app.state.host
+    failures: list[LocalspecError] = []
+
+    async def load() -> None:
+        try:
+            await host.ready()
+        except LocalspecError as error:
+            if not on_failure(error):
+                failures.append(error)
+                server.should_exit = True
+        else:
+            on_ready()
+
+    async with host:
+        loading = asyncio.ensure_future(load())
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+    if failures:
+        raise failures[0]
+
+
+def _share_logs() -> None:
+    """What uvicorn logs goes where localspec's logs go; that a request was no HTTP is everyday life of a server."""
+    theirs = logging.getLogger("uvicorn")
+    theirs.handlers = list(logging.getLogger("localspec").handlers)
+    theirs.propagate = False
+    theirs.setLevel(logging.ERROR)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
+import time
 from collections.abc import Iterable
 
 import anyio
@@ -19,6 +21,8 @@ from localspec.server.disconnect import ClientGoneError
 from localspec.server.errors import ApiError, http_problem, problem_of, response_for
 from localspec.server.hosts import HostRule, OriginRule
 from localspec.server.settings import Settings
+
+log = logging.getLogger(__name__)
 
 #: paths that need no key
 PUBLIC = frozenset({"/health", "/v1/health"})
@@ -48,12 +52,15 @@ class Guard:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         started = False
+        begun = time.perf_counter()
 
         async def noting(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
                 self._mark(headers, message)
+                status, seconds = message["status"], time.perf_counter() - begun
+                log.info("%s %s: %d after %.3f s", scope["method"], ascii(scope["path"])[1:-1][:200], status, seconds)
             await send(message)
 
         try:
@@ -63,7 +70,7 @@ class Guard:
                 return
             self._check_key(scope, headers)
             body = _Body(receive, headers, self._settings)
-            await self._inside(scope, body, noting)
+            await self._inside(_as_json(scope, headers), body, noting)
         except ClientGoneError:
             if not started:
                 # nobody hears it, but it ends the request as the protocol wants it
@@ -131,6 +138,17 @@ class Guard:
             # never credentials: keys are sent by the page itself
             headers["Access-Control-Allow-Origin"] = origin
             headers["Access-Control-Expose-Headers"] = _EXPOSED
+
+
+def _as_json(scope: Scope, headers: Headers) -> Scope:
+    """The scope of a request whose body is JSON: curl says "form" of all bodies, and some clients say nothing.
+
+    Pages could send either without asking first, but those of elsewhere have been refused by now.
+    """
+    if headers.get("content-type", "application/x-www-form-urlencoded").lower() != "application/x-www-form-urlencoded":
+        return scope
+    others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+    return {**scope, "headers": [*others, (b"content-type", b"application/json")]}
 
 
 def _any_equal(sent: Iterable[str], keys: Iterable[bytes]) -> bool:

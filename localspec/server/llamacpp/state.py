@@ -13,12 +13,13 @@ from localspec.engine.params import SamplingParams
 from localspec.errors import ModelNotFoundError
 from localspec.server import about
 from localspec.server.answers import model_name
+from localspec.server.any_type import AnyTypeRoute
 from localspec.server.errors import ApiError
 from localspec.server.llamacpp import samplers, schemas
 from localspec.serving import api
 from localspec.serving.api import Engine, Host, LoadingError, SlotState
 
-router = APIRouter()
+router = APIRouter(route_class=AnyTypeRoute)
 
 _SAMPLING = (
     "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "repeat_penalty", "presence_penalty",

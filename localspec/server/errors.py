@@ -133,6 +133,9 @@ def problem_of(error: BaseException) -> Problem:
     status = error.http_status
     if status >= 500:
         log.error("a request failed: %s", error)
+    if status == 504:
+        # it would take as long again
+        return Problem(status, str(error), FAILED, code="timeout")
     return Problem(status, str(error), INVALID if status < 500 else FAILED, _param(error), None, status >= 500)
 
 

@@ -12,6 +12,7 @@ import logging
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Protocol
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 #: connections at once, which takes no memory worth speaking of and leaves file descriptors for models
 _CONNECTIONS = 512
+#: seconds within which a second signal is the same as the first
+_TWICE = 0.5
 #: seconds for answers that were ended to be told so
 _FAREWELL = 2.0
 
@@ -79,6 +82,7 @@ class Server(uvicorn.Server):
             app,
             http=protocol,
             ws="none",
+            lifespan="off",
             log_config=None,
             access_log=False,
             proxy_headers=False,
@@ -88,6 +92,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._app, self._grace, self._on_start = app, settings.grace, on_start
+        self._asked = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -105,13 +110,17 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Of signals: the first one asks, the second one does not."""
+        now = time.monotonic()
         if self.should_exit:
+            # wrappers such as `timeout` and npm send each signal twice
+            if now - self._asked < _TWICE:
+                return
             self.force_exit = True
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._end_answers)
         elif self._app.state.running:
             log.warning("%d answers may go on for %g s; once more ends them", len(self._app.state.running), self._grace)
-        self.should_exit = True
+        self.should_exit, self._asked = True, now
 
     def _end_answers(self) -> None:
         error = ApiError("the server is being ended", status=503, type=UNAVAILABLE, code="shutting_down", retry=True)
@@ -186,11 +195,14 @@ async def _serve(
     on_ready: Callable[[], None],
     on_failure: Callable[[LocalspecError], bool],
 ) -> None:
-    server = Server(app, on_start)
+    started = asyncio.Event()
+    server = Server(app, started.set)
     host: ServedHost = app.state.host
     failures: list[LocalspecError] = []
 
     async def load() -> None:
+        await started.wait()
+        on_start()
         try:
             await host.ready()
         except LocalspecError as error:

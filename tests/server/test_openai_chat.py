@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from localspec.chat_format.api import ChatPrompt, ChatRequest, Delta, Reply, ToolCall, ToolDelta
 from localspec.engine.params import SamplingParams
-from localspec.errors import EngineError
+from localspec.errors import EngineError, UsageError
 from localspec.server.openai.replies import ChatCompletion, ErrorBody
+from localspec.serving.api import Update
 from tests.server.client import Client
-from tests.server.fake import FakeEngine, FakeFormat
+from tests.server.fake import FakeEngine, FakeFormat, FakeGeneration
 
 PATH = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -430,3 +432,13 @@ def test_bodies_that_are_none() -> None:
         response = client("POST", PATH, content=content, headers={"Content-Type": kind})
         assert response.status_code == status, content[:20]
         ErrorBody.model_validate(response.json())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_engine_refuses_at_once_has_a_status(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: FakeGeneration) -> Iterator[Update]:
+        raise UsageError("grammar cannot be used: expecting ')'")
+        yield
+
+    monkeypatch.setattr(FakeGeneration, "_updates", refused)
+    assert "expecting ')'" in refusal(Client(), grammar="root ::= (", stream=stream)["message"]

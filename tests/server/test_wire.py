@@ -222,6 +222,10 @@ def test_the_second_signal_ends_everything_at_once() -> None:
         connection.sendall(request(PATH, {"messages": HELLO, "stream": True}))
         connection.recv(10)
         server.handle_exit(signal.SIGINT, None)
+        # as wrappers do, which is one signal to their users
+        server.handle_exit(signal.SIGINT, None)
+        assert not server.force_exit
+        time.sleep(0.6)
         server.handle_exit(signal.SIGINT, None)
         with contextlib.suppress(OSError):
             read_all(connection)

@@ -13,7 +13,9 @@ from localspec.serving.api import BusyError, Request
 from tests.server.fake import FakeEngine, FakeFormat, FakeGeneration
 
 #: what readers of lines and decoders of UTF-8 stumble over: separators that are not newlines, characters of four bytes
-UNUSUAL = "a\u2028b\u2029c\x85d | \U0001f469\u200d\U0001f469\u200d\U0001f467 | \u0e44\u0e17\u0e22 | e\u0301 | \"\\\r\n\t'"
+UNUSUAL = (
+    "a\u2028b\u2029c\x85d | \U0001f469\u200d\U0001f469\u200d\U0001f467 | \u0e44\u0e17\u0e22 | e\u0301 | \"\\\r\n\t'"
+)
 
 #: the last message -> what is written after it; a message "say ..." is answered by what follows the word
 SCRIPTS: dict[str, Sequence[str | LocalspecError]] = {

@@ -95,11 +95,13 @@ def test_llamastat_shows_the_server_and_what_its_slots_do(command: Run) -> None:
     """It reads /health, /slots, /props, /metrics and /v1/models as llama.cpp's server has them."""
     engine = FakeEngine("scripted", lambda prompt: "word " * 5000, n_slots=3, n_ctx=1 << 16, pause=0.02)
     body = {"model": "scripted", "prompt": "say hello", "stream": True}
-    with served(create_app(FakeHost(engine))) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
-        with client.stream("POST", "/v1/completions", json=body) as answer:
-            chunks = answer.iter_bytes()
-            next(chunks)
-            done = command("llamastat", "--once", "--json", "--no-host", "-u", f"http://127.0.0.1:{port}")
+    with (
+        served(create_app(FakeHost(engine))) as port,
+        httpx.stream("POST", f"http://127.0.0.1:{port}/v1/completions", json=body) as answer,
+    ):
+        chunks = answer.iter_bytes()
+        next(chunks)
+        done = command("llamastat", "--once", "--json", "--no-host", "-u", f"http://127.0.0.1:{port}")
     shown = json.loads(done.stdout)
     facts = engine.facts
     expected = {

@@ -108,7 +108,9 @@ def cut(text: str, stops: Sequence[str]) -> str:
 
 
 #: few letters, so that stop strings occur and overlap, and what is cut at the wrong place
-LETTERS = st.sampled_from(["a", "b", "ab", "\n", "\r\n", "data: ", "é", "\u2028", "\x85", "👩‍👧", "ไ", '"', "\\", "\x00"])
+LETTERS = st.sampled_from(
+    ["a", "b", "ab", "\n", "\r\n", "data:", "é", "\u2028", "\x85", "👩‍👧", "ไ", '"', "\\", "\x00"]
+)
 TEXTS = st.lists(LETTERS, max_size=12).map("".join)
 CUTS = st.lists(st.integers(1, 4), min_size=1, max_size=6)
 STOPS = st.lists(st.lists(LETTERS, min_size=1, max_size=3).map("".join), max_size=3)

@@ -43,7 +43,11 @@ def tools() -> dict[str, Any]:
         streamed = stream.get_final_message()
     uses = [[block.model_dump() for block in reply.content if block.type == "tool_use"] for reply in (whole, streamed)]
     results = [{"type": "tool_result", "tool_use_id": use["id"], "content": "21 degrees"} for use in uses[0]]
-    messages = [*user("call both"), {"role": "assistant", "content": whole.content}, {"role": "user", "content": results}]
+    messages = [
+        *user("call both"),
+        {"role": "assistant", "content": whole.content},
+        {"role": "user", "content": results},
+    ]
     after = client.messages.create(model=MODEL, max_tokens=100, messages=messages, tools=[TOOL])
     return {
         "whole": [(use["name"], use["input"]) for use in uses[0]],

@@ -65,8 +65,6 @@ run(
         "structured": lambda: model().with_structured_output(Person).invoke("describe a person").model_dump(),
         "ollama": lambda: pieces("say hello", OLLAMA),
         "ollama_tools": lambda: tools(OLLAMA),
-        "ollama_embeddings": lambda: len(
-            OllamaEmbeddings(model=MODEL, base_url=URL).embed_documents(["hello", "you"])
-        ),
+        "ollama_embeddings": lambda: len(OllamaEmbeddings(model=MODEL, base_url=URL).embed_documents(["hello", "you"])),
     }
 )

@@ -36,8 +36,7 @@ def pieces(text: str, **options: Any) -> dict[str, Any]:
 def tools() -> list[dict[str, Any]]:
     message = ask("call the weather", tools=[WEATHER]).choices[0].message
     return [
-        {"id": call.id, "name": call.function.name, "arguments": call.function.arguments}
-        for call in message.tool_calls
+        {"id": call.id, "name": call.function.name, "arguments": call.function.arguments} for call in message.tool_calls
     ]
 
 

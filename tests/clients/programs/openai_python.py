@@ -1,7 +1,7 @@
 """The openai library, which holds every reply against its own types (`_strict_response_validation`).
 
-Its types are not those of what it asks for in two places: embeddings come as base64 unless it is told otherwise, and the
-chunks of completions have no finish reason but the last. There it is lenient.
+In two places its types are not those of what it asks for: embeddings come as base64 unless it is told otherwise, and
+of the chunks of a completion only the last has a finish reason. There it is lenient.
 """
 
 from __future__ import annotations

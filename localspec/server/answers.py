@@ -329,9 +329,7 @@ def check_tokens(tokens: list[int], engine: Engine, param: str) -> list[int]:
 
 def constrained(sampling: SamplingParams, chat: ChatPrompt) -> SamplingParams:
     """The sampling under the grammar of a chat format."""
-    if chat.grammar is None:
-        return sampling
-    return replace(sampling, grammar=chat.grammar)
+    return chat.constrained(sampling)
 
 
 def _seeded(request: api.Request, i: int) -> api.Request:

@@ -50,9 +50,9 @@ class UnparsedError(EngineError):
 @cache
 def library() -> Any | None:
     """The library, or None."""
-    import llama_cpp
+    from llama_cpp import llama_cpp
 
-    folder = Path(llama_cpp.__file__).parent / "lib"
+    folder = Path(llama_cpp._lib._name).parent
     found = next((p for name in _NAMES if (p := folder / name).is_file()), None)
     if found is None:
         return None

@@ -185,8 +185,12 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         """Whether every draw is the plain argmax of the row."""
-        constrained = self.grammar is not None or self.json_schema is not None
-        return self.temperature == 0.0 and not self.penalised and not self.logit_bias and not constrained
+        return self.temperature == 0.0 and not self.penalised and not self.logit_bias and not self.constrained
+
+    @property
+    def constrained(self) -> bool:
+        """Whether a grammar or a schema decides what may be written."""
+        return self.grammar is not None or self.json_schema is not None
 
 
 def check_gpu_layers(n_gpu_layers: int) -> None:

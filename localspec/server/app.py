@@ -8,14 +8,14 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from localspec import __version__
-from localspec.server import errors, health, metrics
-from localspec.server.openai import chat, completions, embeddings, models
+from localspec.server import anthropic, errors, health, llamacpp, lmstudio, metrics, ollama, openapi
+from localspec.server.openai import chat, completions, embeddings, models, responses
 from localspec.server.security import Guard
 from localspec.server.settings import Settings
 from localspec.serving.api import Host
 
-ROUTERS = (health.router, metrics.router)
-OPENAI = (chat.router, completions.router, embeddings.router, models.router)
+ROUTERS = (health.router, metrics.router, llamacpp.router, ollama.router, anthropic.router, lmstudio.router)
+OPENAI = (chat.router, completions.router, embeddings.router, models.router, responses.router)
 
 
 def create_app(host: Host, settings: Settings | None = None) -> FastAPI:
@@ -31,5 +31,6 @@ def create_app(host: Host, settings: Settings | None = None) -> FastAPI:
         # apps differ in whether the /v1 is part of the address that their users give
         app.include_router(router, include_in_schema=False)
     errors.install(app)
+    openapi.install(app)
     app.add_middleware(Guard, settings=settings)
     return app

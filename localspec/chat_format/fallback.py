@@ -5,7 +5,7 @@ from __future__ import annotations
 from localspec.chat import ChatTemplate
 from localspec.chat_format.api import ChatPrompt, ChatRequest, ReplyReader
 from localspec.chat_format.format import ChatModel
-from localspec.chat_format.messages import messages_of, tools_of
+from localspec.chat_format.messages import messages_of, tools_of, values_of
 from localspec.chat_format.reader import ContentReader
 from localspec.engine.grammar import schema_to_gbnf
 from localspec.errors import UsageError
@@ -28,10 +28,7 @@ class PlainFormat:
         grammar = request.grammar
         if request.json_schema is not None:
             grammar = schema_to_gbnf(dict(request.json_schema) or {"type": "object"})
-        values = {"enable_thinking": request.enable_thinking, **request.template_values}
-        reserved = {"messages", "add_generation_prompt", "bos_token", "eos_token"} & values.keys()
-        if reserved:
-            raise UsageError(f"chat_template_kwargs cannot set {', '.join(sorted(reserved))}")
+        values = {"enable_thinking": request.enable_thinking, **values_of(request)}
         for message in messages:
             if message["role"] == "developer":
                 message["role"] = "system"

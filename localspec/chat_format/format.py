@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from localspec.chat import CHATML
 from localspec.chat_format import native
 from localspec.chat_format.api import ChatPrompt, ChatRequest, ReplyReader
-from localspec.chat_format.messages import messages_of, tools_of
+from localspec.chat_format.messages import messages_of, tools_of, values_of
 from localspec.chat_format.reader import ContentReader, NativeReader
 from localspec.engine.params import GrammarStart, Thoughts, Trigger
 from localspec.errors import UsageError
@@ -114,7 +114,7 @@ def _native_request(
         "reasoning_format": request.reasoning_format,
         "enable_thinking": request.enable_thinking,
         "add_generation_prompt": request.add_generation_prompt and not request.continue_final_message,
-        "chat_template_kwargs": dict(request.template_values),
+        "chat_template_kwargs": values_of(request),
     }
     if tools:
         made["tools"] = tools

@@ -11,6 +11,7 @@ from localspec.errors import UsageError
 
 #: bytes; a name is part of a grammar's rules
 _MAX_TOOL_NAME = 128
+_RESERVED = frozenset(("messages", "tools", "add_generation_prompt", "bos_token", "eos_token"))
 
 
 def messages_of(request: ChatRequest) -> list[dict[str, Any]]:
@@ -98,3 +99,10 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
         raise UsageError(f"{where}.function.parameters is no JSON schema")
     fields = {"name": name, "description": str(function.get("description") or ""), "parameters": parameters or {}}
     return {"type": "function", "function": fields}
+
+
+def values_of(request: ChatRequest) -> dict[str, Any]:
+    """What the template gets beside the messages. Raises `UsageError` for names that have a meaning of their own."""
+    if reserved := _RESERVED & request.template_values.keys():
+        raise UsageError(f"chat_template_kwargs cannot set {', '.join(sorted(reserved))}")
+    return dict(request.template_values)

@@ -71,9 +71,10 @@ class NativeReader:
     def finish(self) -> list[Delta]:
         """See `ReplyReader`."""
         try:
-            return self._told(self._parser.parse(self._text, is_partial=False), is_partial=False)
+            message = self._parser.parse(self._text, is_partial=False)
         except UnparsedError:
             return self._as_content()
+        return self._told(message if message["tool_calls"] else self._with_tail(message), is_partial=False)
 
     @property
     def reply(self) -> Reply:
@@ -83,6 +84,21 @@ class NativeReader:
             self._reasoning,
             tuple(ToolCall(call.id, call.name, call.arguments) for call in self._calls),
         )
+
+    def _with_tail(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The message, with the end of the text that the parser holds back as it could begin a mark.
+
+        A character that is part of no mark decides that it does not.
+        """
+        try:
+            longer = self._parser.parse(self._text + _NO_MARK, is_partial=True)
+        except UnparsedError:
+            return message
+        for part in ("content", "reasoning_content"):
+            text = longer[part].removesuffix(_NO_MARK)
+            if text != longer[part] and text.startswith(message[part]) and not longer["tool_calls"]:
+                return {**message, part: text}
+        return message
 
     def _told(self, message: dict[str, Any], is_partial: bool) -> list[Delta]:
         deltas = []
@@ -121,6 +137,8 @@ class NativeReader:
         return [Delta(content=more)] if more else []
 
 
+#: of no alphabet and no markup
+_NO_MARK = "\ue000"
 #: characters of arguments: "{" alone may be made up by the parser
 _SETTLED = 2
 

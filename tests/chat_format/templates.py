@@ -43,7 +43,9 @@ THINKING = (
     )
     + (
         "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}"
-        "{%- if enable_thinking is defined and enable_thinking is false -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}"
+        "{%- if enable_thinking is defined and not enable_thinking -%}"
+        "{{- '<think>\\n\\n</think>\\n\\n' -}}"
+        "{%- endif -%}"
         "{%- endif -%}"
     )
 )

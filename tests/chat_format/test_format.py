@@ -51,7 +51,7 @@ def test_what_is_no_text_is_refused(kind: str) -> None:
 
 
 def test_a_template_refuses_messages_in_its_own_words() -> None:
-    with pytest.raises(UsageError, match="refuses these messages: no role stranger here$") as caught:
+    with pytest.raises(UsageError, match=r"refuses these messages: no role stranger here$") as caught:
         apply(PLAIN, messages=[{"role": "stranger", "content": "Hi"}])
     assert caught.value.http_status == 400
 

@@ -17,22 +17,24 @@ pytestmark = needs_library
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par\\"ís \\\\ 🙂", "days": 3}}\n</tool_call>'
 SECOND = '<tool_call>\n{"name": "get_weather_time", "arguments": {"city": "x"}}\n</tool_call>'
+PARIS = '{"city": "Paris"}'
+X = '{"city": "x"}'
 ARGUMENTS = '{"city": "Par\\"ís \\\\ 🙂", "days": 3}'
 
 REPLIES = {
     "text": (TAGGED, "Hello, 🙂 world", ("Hello, 🙂 world", "", [])),
     "call": (TAGGED, CALL, ("", "", [("get_weather", ARGUMENTS)])),
     "text and call": (TAGGED, f"Sure.\n{CALL}", ("Sure.\n", "", [("get_weather", ARGUMENTS)])),
-    "two calls": (TAGGED, f"{CALL}\n{SECOND}", ("", "", [("get_weather", ARGUMENTS), ("get_weather_time", '{"city": "x"}')])),
+    "two calls": (TAGGED, f"{CALL}\n{SECOND}", ("", "", [("get_weather", ARGUMENTS), ("get_weather_time", X)])),
     "almost a call": (TAGGED, "the <tool_cal is none", ("the <tool_cal is none", "", [])),
     "the beginning of one": (TAGGED, "5 < 6, 7 <tool", ("5 < 6, 7 <tool", "", [])),
     "the end of thoughts": (THINKING, "<think>\nWell</th", ("", "Well</th", [])),
     "cut off": (TAGGED, CALL.partition("\\")[0], ("", "", [("get_weather", '{"city": "Par')])),
     "thoughts": (THINKING, "<think>\nWhy < not\n</think>\n\nYes", ("Yes", "Why < not\n", [])),
     "a call in thoughts": (THINKING, f"<think>\n{SECOND}\n</think>\n\nNo", ("No", f"{SECOND}\n", [])),
-    "thoughts and call": (THINKING, f"<think>\nHm\n</think>\n\n{SECOND}", ("", "Hm\n", [("get_weather_time", '{"city": "x"}')])),
+    "thoughts and call": (THINKING, f"<think>\nHm\n</think>\n\n{SECOND}", ("", "Hm\n", [("get_weather_time", X)])),
     "unfinished thoughts": (THINKING, "<think>\nWell", ("", "Well", [])),
-    "bare call": (BARE, '{"name": "get_weather", "parameters": {"city": "Paris"}}', ("", "", [("get_weather", '{"city": "Paris"}')])),
+    "bare call": (BARE, f'{{"name": "get_weather", "parameters": {PARIS}}}', ("", "", [("get_weather", PARIS)])),
     "bare text": (BARE, 'The {"a": 1} is JSON', ('The {"a": 1} is JSON', "", [])),
 }  # fmt: skip
 

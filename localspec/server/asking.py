@@ -146,7 +146,7 @@ def check_tokens(tokens: Sequence[int], engine: Engine, param: str) -> Sequence[
 
 def constrained(sampling: SamplingParams, chat: ChatPrompt) -> SamplingParams:
     """The sampling under the grammar of a chat format."""
-    return sampling if chat.grammar is None else replace(sampling, grammar=chat.grammar)
+    return chat.constrained(sampling)
 
 
 def _seeded(request: Request, i: int) -> Request:

@@ -211,7 +211,7 @@ class Tree:
         return cls(Topology._of(tuple(parents)), tuple(tokens), tuple(p))
 
     def __len__(self) -> int:
-        return len(self.topology)
+        return len(self.tokens)
 
     def child(self, node: int, token: int) -> int | None:
         """The child of `node` that carries `token`, if any."""

@@ -107,8 +107,8 @@ class CostCurve:
 
 class Cost(Protocol):
     """What a step costs, in plain steps, as the governor sees it. `relative[n - 1]` is for n nodes: another list after
-    every change. `plain_known` tells whether this generation measured plain steps; `in_company` that other texts are
-    written in the same passes."""
+    every change. `plain_known` tells whether this generation measured plain steps; `n_texts` how many texts are written
+    in the same passes, and `in_company` that there are several."""
 
     @property
     def relative(self) -> list[float]: ...
@@ -124,6 +124,9 @@ class Cost(Protocol):
 
     @property
     def in_company(self) -> bool: ...
+
+    @property
+    def n_texts(self) -> int: ...
 
     def start(self) -> None: ...
 
@@ -142,6 +145,7 @@ class OnlineCost:
     """
 
     in_company = False
+    n_texts = 1
 
     _CLOSE = math.log(1.3)
     #: a tree step that takes less than this share of a plain one says that the plain one is out of date

@@ -52,6 +52,10 @@ class TextCost:
         return self._shared.n_texts > 1
 
     @property
+    def n_texts(self) -> int:
+        return self._shared.n_texts
+
+    @property
     def relative(self) -> list[float]:
         shared = self._shared
         whole = shared.cost.relative

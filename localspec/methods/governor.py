@@ -52,7 +52,7 @@ class Governor:
     Learned costs and corrections stay over generations; being off does not.
     """
 
-    #: plain steps that one draft is believed to take at most: longer was a hiccup of the machine
+    #: plain passes that one draft is believed to take at most: longer was a hiccup of the machine
     _MOST_DRAFT_COST = 1.0
     #: plain steps that speculation may lose, net of what it won just before, until it goes off
     _MAX_DEFICIT = 3.0
@@ -196,7 +196,9 @@ class Governor:
             self._last_plain = self._step
         drafted = self._candidate is not None
         if self._candidate is not None:
-            share = min(propose_seconds / plain, self._MOST_DRAFT_COST) if plain else 0.0
+            # the unit is a token's part of a pass, of which there is one for each text
+            most = self._MOST_DRAFT_COST * self._cost.n_texts
+            share = min(propose_seconds / plain, most) if plain else 0.0
             self._draft_cost += 0.1 * (share - self._draft_cost)
             self._look_cost += 0.2 * (share - self._look_cost)
             cost += share

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.calibrate.curve import CostCurve
+from localspec.methods.base import Walk
 from localspec.methods.company import SharedCost, TextCost
 from localspec.methods.governor import Governor
 from localspec.tree import Tree
@@ -60,3 +61,17 @@ def test_the_more_write_the_smaller_the_trees(n_texts: int, n_others: int, size:
         assert len(governor.select(tree)) == size
     else:
         assert size == 1
+
+
+def test_a_draft_that_delays_all_costs_every_text_a_token() -> None:
+    """A draft of a whole pass costs as many tokens as there are texts: it must bring more than those, or end."""
+    _, own = shared(4, 3)
+    governor = Governor(CURVE, 63)
+    governor.share(own)
+    governor.start()
+    tree = Tree.of([-1, 0, 1], [1, 2, 3], [1.0, 0.9, 0.8])
+    for _ in range(4):
+        if governor.budget() > 1:
+            governor.select(tree)
+            governor.observe(tree, Walk((1, 2), (2, 3, 4)), 0.0, own.plain_seconds * own.n_texts)
+    assert not governor.on

@@ -24,6 +24,7 @@ pytestmark = needs_library
 _MOST_MEMORY = 500
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="its memory is measured in the Unix way")
 def test_hostile_templates_end_with_an_error() -> None:
     command = [sys.executable, "-m", "tests.chat_format.hostile"]
@@ -37,6 +38,7 @@ def test_hostile_templates_end_with_an_error() -> None:
     assert run.stderr == ""
 
 
+@pytest.mark.slow
 def test_an_endless_template_ends_within_seconds() -> None:
     begin = time.thread_time()
     with pytest.raises(UsageError, match="cannot be used"):

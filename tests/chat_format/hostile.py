@@ -29,7 +29,7 @@ HOSTILE = {
     "statements": "{% if 1 %}" * 10_000 + "{% endif %}" * 10_000,
     "alternatives": "{% if 0 %}" + "{% elif 0 %}" * 15_000 + "{% endif %}",
     "deep list": "{% set n = namespace(x=[]) %}{% for i in range(90000) %}{% set n.x = [n.x] %}{% endfor %}{{ n.x }}",
-    "deep tuple": "{% set n = namespace(x=1)%}{% for i in range(900)%}{% set n.x = (n.x, 1) %}{% endfor %}{{ {n.x:1} }}",
+    "deep tuple": "{% set n = namespace(x=1)%}{% for i in range(900)%}{% set n.x = (n.x,1) %}{% endfor %}{{ {n.x:1} }}",
     "list in itself": "{% set l = [] %}{{ l.append(l) }}{{ l }}",
     "namespace in itself": "{% set n = namespace() %}{% set n.x = n %}{{ n | tojson }}",
     "method of itself": "{% set l = [] %}{{ l.append(l.append) }}{{ l }}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from localspec.errors import UsageError
@@ -22,13 +23,17 @@ def asked(method: str | None, accept: str | None, facts: Facts) -> tuple[str | N
     if method is None or method == "auto":
         return None, accept
     # not needed by servers that nobody asks for a method, and it loads the native library
+    from localspec.serving.methods import REQUEST_NAMES
     from localspec.serving.methods import asked as engine_asked
 
-    try:
-        found = engine_asked(method, facts.methods)
-    except UsageError as error:
-        raise ParamError("speculation.method", error.message, error.hint) from None
-    return found.method, accept or found.accept
+    found = {}
+    for name in REQUEST_NAMES:
+        with suppress(UsageError):
+            found[name] = engine_asked(name, facts.methods)
+    if method not in found:
+        message = f"the model {facts.name} has nothing for the method {method!r}"
+        raise ParamError("speculation.method", message, f"one of {', '.join(found)}")
+    return found[method].method, accept or found[method].accept
 
 
 def told(speculation: Speculation, requested: str | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -352,6 +353,14 @@ def test_slots_at_work() -> None:
     updates.close()  # type: ignore[attr-defined]
 
 
+def test_a_prompt_counts_as_read_when_its_last_token_waits_for_the_answer() -> None:
+    client = writing()
+    [state, *_] = client.engine.slots()
+    for n_read, told in ((3, 3), (9, 10), (10, 10)):
+        client.engine.slots = lambda n=n_read: [replace(state, busy=True, n_prompt=10, n_read=n)]  # type: ignore[misc,method-assign]
+        assert client.get("/slots").json()[0]["n_prompt_tokens_processed"] == told
+
+
 def asked_before(client: Client) -> Any:
     complete(client)
     return asked(client)
@@ -374,7 +383,8 @@ def test_watching_loads_nothing() -> None:
     client.host.unloaded.add("fake")
     props = client.get("/props").json()
     assert (props["model_alias"], props["is_sleeping"]) == ("fake", True)
-    assert client.get("/slots").json() == []
+    assert client.get("/slots?fail_on_no_slot=1").json() == []
+    assert client.get("/slots?model=none").status_code == 404
     assert client.host.unloaded == {"fake"}
     client.host.now = "loading"
     response = client.get("/props")

@@ -28,6 +28,7 @@ def test_lists_of_models() -> None:
 def test_answers_have_its_numbers() -> None:
     client = Client()
     reply = client.post("/api/v0/chat/completions", HELLO).json()
+    lmstudio.ChatCompletion.model_validate(reply)
     assert reply["choices"][0]["message"]["content"]
     assert reply["stats"]["stop_reason"] == "eosFound"
     assert reply["stats"]["tokens_per_second"] == reply["timings"]["predicted_per_second"] > 0

@@ -145,6 +145,7 @@ class Model(BaseModel):
     id: str
     display_name: str
     created_at: str
+    lifecycle: Literal["active"] = "active"
 
 
 class ModelList(BaseModel):

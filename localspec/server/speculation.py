@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from localspec.server.errors import ParamError
-from localspec.serving.api import Facts, Speculation
+from localspec.server.reports import told
+from localspec.serving.api import Facts
+
+__all__ = ["METHODS", "RULES", "asked", "told"]
 
 #: methods as clients name them -> (as engines do, None for the engine's own; the rule of acceptance that comes with it)
 METHODS: dict[str, tuple[str | None, str | None]] = {
@@ -43,19 +44,3 @@ def asked(method: str | None, accept: str | None, facts: Facts) -> tuple[str | N
             f"it can do: {', '.join(offered)}",
         )
     return name, accept or rule
-
-
-def told(speculation: Speculation, requested: str | None) -> dict[str, Any]:
-    """What a reply tells of its speculation."""
-    speedup = speculation.speedup
-    return {
-        "method": "off" if speculation.method == "plain" else speculation.method,
-        "requested": requested or "auto",
-        "lossless": speculation.lossless,
-        "forgiven": speculation.forgiven,
-        "tokens_per_step": round(speculation.tokens_per_step, 3),
-        "speedup_vs_plain": None if speedup is None else round(speedup, 3),
-        "reason": speculation.reason,
-        "drafted": speculation.drafted,
-        "accepted": speculation.accepted,
-    }

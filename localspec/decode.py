@@ -22,15 +22,13 @@ from localspec.errors import ContextLengthError, EngineError, LocalspecError, Us
 from localspec.events import DoneEvent, Event, NoteEvent, PromptEvent, StepEvent, StepTimings
 from localspec.job import Job, Limits, Vocab
 from localspec.methods.base import Method, Sampler
+from localspec.reading import common_prefix, piece_size
 from localspec.text import TextStream
-from localspec.tree import Tree
+from localspec.tree import MAX_NODES, Tree
 
 __all__ = ["Generator", "Limits"]
 
 log = logging.getLogger(__name__)
-
-#: rows from which on attention on the CPU goes in tiles
-TILE = 64
 
 
 class Generator:
@@ -53,6 +51,12 @@ class Generator:
         self.chain, self._pending = [], ()
         self.ctx.drop(self.seq)
         self.ctx.trim(0, self.seq)
+
+    def copy(self, other: Generator, n: int) -> None:
+        """Begin with the first `n` tokens that another sequence of the context holds, if the context can do that."""
+        self.reset()
+        if self.ctx.copy_prefix(other.seq, self.seq, n):
+            self.chain = other.chain[:n]
 
     def generate(
         self,
@@ -225,10 +229,10 @@ class Generator:
         taken = walk.tokens[:n], text, method.name, tree.topology, tree.tokens, walk.path[:n]
         return StepEvent(*taken, timings, forgiven, choice, likely), note
 
-    def propose(self, job: Job) -> Tree:
-        """The tree of this step: within the scheduler's budget, the cache and the tokens left."""
+    def propose(self, job: Job, room: int = MAX_NODES) -> Tree:
+        """The tree of this step: within the scheduler's budget, the cache, the tokens left, and `room` nodes."""
         scheduler = job.method.scheduler
-        room = self.ctx.n_ctx - len(self.chain)
+        room = min(room, self.ctx.n_ctx - len(self.chain))
         most = min(scheduler.budget(), self.ctx.max_nodes, room)
         if most <= 1 or job.left == 1:
             return Tree.root(job.last)
@@ -277,22 +281,3 @@ class Generator:
             # The next generation finds chain and cache in disagreement and starts from nothing.
             log.warning("cannot tidy up sequence %d: %s", self.seq, error)
             self.chain, self._pending = [], ()
-
-
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    n = min(len(a), len(b))
-    return next((i for i in range(n) if a[i] != b[i]), n)
-
-
-def piece_size(n_read: int, n_left: int, most: int, block: int) -> int:
-    """How many of `n_left` tokens to read at once, about `most`, after `n_read` were.
-
-    A prompt is evaluated in blocks of `block` tokens, and attention of fewer than `TILE` rows sums in another
-    order. So that a prompt read in pieces is the same to the last bit, a piece is the rest of its block, or a multiple
-    of `TILE` that leaves as many or more for the next.
-    """
-    rest = min(n_left, block - n_read % block)
-    n = max(TILE, most // TILE * TILE)
-    if rest <= most or rest < 2 * TILE:
-        return rest
-    return min(n, (rest - TILE) // TILE * TILE)

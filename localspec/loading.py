@@ -29,20 +29,27 @@ class DraftRequest:
 
 @dataclass(frozen=True)
 class SecondModel:
-    """A loaded draft model with its context. `n_common` ids, from 0 on, mean the same tokens as the target's."""
+    """A loaded draft model with its context, of `params`. `n_common` ids, from 0 on, mean the same tokens as the
+    target's."""
 
     model: Model
     ctx: TreeContext
     n_common: int
+    params: ContextParams
 
     @property
     def name(self) -> str:
         """What people call it."""
         return hub.name_of(self.model.path)
 
-    def for_drafter(self, eog: frozenset[int]) -> DraftModel:
-        """What drafters need of it, all in turn; `eog` are the target's tokens that end a text."""
-        return DraftModel(DraftCache(self.ctx), self.n_common, eog | self.model.eog)
+    def for_drafter(self, eog: frozenset[int], ctx: TreeContext | None = None) -> DraftModel:
+        """What drafters need of it, all in turn; `eog` are the target's tokens that end a text. Drafters that take no
+        turns have a context `ctx` each: see `another`."""
+        return DraftModel(DraftCache(ctx or self.ctx), self.n_common, eog | self.model.eog)
+
+    def another(self) -> TreeContext:
+        """One more context like its own."""
+        return self.model.new_context(self.params)
 
     def close(self) -> None:
         """Free context and model. Idempotent."""
@@ -96,7 +103,10 @@ def _find(draft: DraftRequest, target: Path, context: ContextParams, n_gpu_layer
     from localspec.pairs.memory import check_memory
 
     path = hub.find_model(draft.model)
-    params = replace(context, n_ctx=draft.n_ctx or context.n_ctx, hidden=False)
+    n_ctx = draft.n_ctx or context.n_ctx
+    if not draft.n_ctx and n_ctx and context.partitioned:
+        n_ctx //= context.n_seq_max
+    params = replace(context, n_ctx=n_ctx, hidden=False, n_seq_max=1, partitioned=False)
     params.validate()
     with open_weightless(target) as ours, open_weightless(path) as theirs:
         n_common = check_pair(ours, theirs)
@@ -107,11 +117,13 @@ def _find(draft: DraftRequest, target: Path, context: ContextParams, n_gpu_layer
 def _fit(draft: DraftRequest, model: Model, n_common: int, target: Model, context: ContextParams) -> SecondModel:
     """Make the loaded draft model a context, with the threads, cache types and mode of the target's."""
     try:
-        n_ctx = min(draft.n_ctx or context.resolve_n_ctx(target.n_ctx_train), model.n_ctx_train)
-        ctx = model.new_context(replace(context, n_ctx=n_ctx, hidden=False))
+        own = context.resolve_n_ctx(target.n_ctx_train) // (context.n_seq_max if context.partitioned else 1)
+        n_ctx = min(draft.n_ctx or own, model.n_ctx_train)
+        params = replace(context, n_ctx=n_ctx, hidden=False, n_seq_max=1, partitioned=False)
+        ctx = model.new_context(params)
         if ctx.max_nodes == 1:
             raise ModelError(f"{model.path.name} cannot draft: {ctx.tree_limit_reason}", "choose another draft model")
     except BaseException:
         model.close()
         raise
-    return SecondModel(model, ctx, n_common)
+    return SecondModel(model, ctx, n_common, params)

@@ -29,7 +29,7 @@ from localspec.loading import DraftRequest, Progress, SecondModel, load_models
 from localspec.materials import Materials
 from localspec.methods.acceptance import Acceptance
 from localspec.methods.base import Method
-from localspec.methods.draft.drafter import DraftDrafter
+from localspec.methods.draft.drafter import DraftDrafter, DraftModel
 from localspec.methods.ptd.native import Corpus
 from localspec.methods.registry import check_bank_use, default_method, make_method, uses_bank, uses_heads
 
@@ -162,16 +162,17 @@ class Session:
         key = name, governed, self.task if uses_bank(name) else ""
         if key not in self._methods:
             # made once before the curve exists, so that an unknown name costs no calibration
-            if self._make(name, governed).name != "plain":
+            if self.make_method(name, governed).name != "plain":
                 self.calibrate()
-            self._methods[key] = self._make(name, governed)
+            self._methods[key] = self.make_method(name, governed)
         return self._methods[key]
 
     def check(self, name: str) -> None:
         """Raise `UsageError` for a method that there cannot be here, as for want of heads. Measures nothing."""
-        self._make(name, True)
+        self.make_method(name, True)
 
-    def _make(self, name: str, governed: bool) -> Method:
+    def make_method(self, name: str, governed: bool = True, draft: DraftModel | None = None) -> Method:
+        """A fresh method for one sequence; see `method`. `draft` is the draft model in its own state for it."""
         materials = self.materials
         pool, corpus = (None, None) if name == "plain" else (materials.pool, materials.corpus)
         # in stock mode heads are NumPy, which takes several steps of the model
@@ -187,7 +188,7 @@ class Session:
             pool=pool,
             corpus=corpus,
             heads=heads,
-            draft=materials.draft,
+            draft=draft or materials.draft,
         )
 
     @property

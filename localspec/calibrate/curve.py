@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -105,6 +105,31 @@ class CostCurve:
         return cls(tuple(numbers["n"]), tuple(map(float, numbers["seconds"])), **texts)
 
 
+class Cost(Protocol):
+    """What a step costs, in plain steps, as the governor sees it. `relative[n - 1]` is for n nodes: another list after
+    every change. `plain_known` tells whether this generation measured plain steps; `in_company` that other texts are
+    written in the same passes."""
+
+    @property
+    def relative(self) -> list[float]: ...
+
+    @property
+    def plain_seconds(self) -> float | None: ...
+
+    @property
+    def plain_known(self) -> bool: ...
+
+    @property
+    def n_tree_steps(self) -> int: ...
+
+    @property
+    def in_company(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+    def observe(self, n: int, seconds: float) -> float: ...
+
+
 class OnlineCost:
     """The cost of a step relative to a plain one, kept true by measured steps.
 
@@ -115,6 +140,8 @@ class OnlineCost:
 
     Plain lists: NumPy's calls on arrays this short, once a step and out of the caches by then, took twice as long.
     """
+
+    in_company = False
 
     _CLOSE = math.log(1.3)
     #: a tree step that takes less than this share of a plain one says that the plain one is out of date

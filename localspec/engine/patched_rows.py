@@ -103,11 +103,16 @@ class PatchedRows:
 
         They stay until the next decode. None for a vocabulary with fewer tokens.
         """
+        return self.few_best_of(0, self._n)
+
+    def few_best_of(self, at: int, n: int) -> tuple[int, int] | None:
+        """`few_best` of `n` rows from row `at` on."""
         if self._context.n_vocab < FEW:
             return None
-        for i in range(self._n):
+        for i in range(at, at + n):
             self._find_few(i)
-        return self._context.scratch.few_ids_address, self._context.scratch.few_logits_address
+        scratch, offset = self._context.scratch, 4 * FEW * at
+        return scratch.few_ids_address + offset, scratch.few_logits_address + offset
 
     def _sums_of(self, i: int) -> tuple[float, float]:
         sums = self._sums.get(i)

@@ -102,16 +102,17 @@ class BankGovernor(Governor):
         self._picked = None
 
     def budget(self) -> int:
-        """All nodes of the bank while speculation is on; see `Governor`."""
+        """All nodes of the bank while speculation is on; see `Governor`, which goes by itself in company: the trees
+        were chosen for a step alone."""
         n = super().budget()
         # the policy picks whole trees: without its unlikely nodes what was drafted would be none of the bank
         self.least_p = 0.0
-        return self._bank.union.n_nodes if n > 1 and self.on else n
+        return self._bank.union.n_nodes if n > 1 and self.on and not self._cost.in_company else n
 
     def select(self, tree: Tree) -> Tree:
         """The tree of the policy; the governor's own choice where the tree is not that of the bank."""
         self._picked = None
-        if not self.on or len(tree) != self._bank.union.n_nodes:
+        if not self.on or self._cost.in_company or len(tree) != self._bank.union.n_nodes:
             return super().select(tree)
         self._candidate = tree
         began = self._clock()

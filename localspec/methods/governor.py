@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
-from localspec.calibrate.curve import CostCurve, OnlineCost
+from localspec.calibrate.curve import Cost, CostCurve, OnlineCost
 from localspec.events import OFF, ON, Choice
 from localspec.methods.base import Walk
 from localspec.methods.calibration import Calibration
@@ -63,7 +63,7 @@ class Governor:
         self.on = True
         self._calibrated = curve is not None
         self._max_nodes = min(max_nodes, MAX_NODES)
-        self._cost = OnlineCost(curve, self._max_nodes)
+        self._cost: Cost = OnlineCost(curve, self._max_nodes)
         self._trust = Calibration()
         self._draft_cost = 0.0
         #: what a look took lately, while off
@@ -92,6 +92,10 @@ class Governor:
         self._look_gap = LOOK_EVERY
         self._next_look = 0.0
         self._next_probe = 0.0
+
+    def share(self, cost: Cost) -> None:
+        """Go by `cost` from now on, which others learn from and depend on as well; see `company`."""
+        self._cost = cost
 
     def start(self) -> None:
         """A new generation: speculation gets a new chance."""

@@ -9,13 +9,13 @@ from fastapi import FastAPI
 
 from localspec import __version__
 from localspec.server import errors, health, metrics
-from localspec.server.openai import chat, completions, embeddings, models
+from localspec.server.openai import chat, completions, embeddings, models, responses
 from localspec.server.security import Guard
 from localspec.server.settings import Settings
 from localspec.serving.api import Host
 
 ROUTERS = (health.router, metrics.router)
-OPENAI = (chat.router, completions.router, embeddings.router, models.router)
+OPENAI = (chat.router, completions.router, embeddings.router, models.router, responses.router)
 
 
 def create_app(host: Host, settings: Settings | None = None) -> FastAPI:

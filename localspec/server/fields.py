@@ -19,7 +19,16 @@ from localspec.server.settings import Bounds
 
 #: fields that say something about a request and change nothing in its answer
 _HARMLESS = frozenset(
-    {"metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "user"}
+    {
+        "metadata",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "stream_options",
+        "user",
+    }
 )
 #: fields that would change the answer, and the values with which they do not
 _CHANGING: dict[str, tuple[Any, ...]] = {

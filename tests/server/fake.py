@@ -71,7 +71,7 @@ class FakeGeneration:
             yield update
 
     def _updates(self) -> Iterator[Update]:
-        engine, request = self.engine, self.request
+        engine = self.engine
         while len(engine.busy) >= engine.facts.n_slots and not self.cancelled:
             time.sleep(0.001)
         self.slot = next(i for i in itertools.count() if i not in engine.busy)

@@ -54,7 +54,7 @@ async def chat_completions(body: ChatCompletionRequest, request: Request) -> Res
     if body.reasoning_effort not in (None, "none") and "reasoning_effort" not in answers.engine.facts.chat_template:
         answers.warnings.append("reasoning_effort: the model's chat template does not know it")
     if body.stream:
-        return stream(request, answers, _chunks(answers, body.include_usage))
+        return stream(request, answers, _chunks(answers, bool(body.tools), body.include_usage))
     ends = await answers.collect(request)
     return JSONResponse(_completion(answers, ends))
 
@@ -115,7 +115,7 @@ def delta_of(deltas: Sequence[Delta]) -> dict[str, Any]:
     return made
 
 
-async def _chunks(answers: Answers, include_usage: bool) -> AsyncIterator[bytes]:
+async def _chunks(answers: Answers, with_tools: bool, include_usage: bool) -> AsyncIterator[bytes]:
     head = header(answers, "chatcmpl-", "chat.completion.chunk")
     asked = answers.ask.top_logprobs is not None
 
@@ -123,8 +123,10 @@ async def _chunks(answers: Answers, include_usage: bool) -> AsyncIterator[bytes]
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
         return event({**head, "choices": [choice], **more})
 
+    # an answer of calls alone has no content, not an empty one
+    first = {"role": "assistant", "content": None if with_tools else ""}
     for index in range(answers.n_choices):
-        yield chunk(index, {"role": "assistant", "content": ""})
+        yield chunk(index, first)
     ends = []
     async for item in answers:
         if isinstance(item, Piece):

@@ -37,7 +37,7 @@ def chat_request(body: ChatCompletionRequest, bounds: Bounds) -> ChatRequest:
     if body.reasoning_effort is not None:
         values.setdefault("reasoning_effort", body.reasoning_effort)
     return ChatRequest(
-        messages=[message_of(message, i, bounds) for i, message in enumerate(body.messages)],
+        messages=[message_of(message, f"messages[{i}]", bounds) for i, message in enumerate(body.messages)],
         tools=tools,
         tool_choice=choice,
         function=function,
@@ -52,9 +52,8 @@ def chat_request(body: ChatCompletionRequest, bounds: Bounds) -> ChatRequest:
     )
 
 
-def message_of(message: Message, i: int, bounds: Bounds) -> dict[str, Any]:
+def message_of(message: Message, param: str, bounds: Bounds) -> dict[str, Any]:
     """One message with the fields that templates know, its content a text."""
-    param = f"messages[{i}]"
     role = "system" if message.role == "developer" else message.role
     content = _content(message.content, f"{param}.content")
     made: dict[str, Any] = {"role": role, "content": content or ""}

@@ -17,6 +17,7 @@ which is imported when one of them is asked for.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from localspec.dropin.swap import install, installed, uninstall
@@ -30,10 +31,9 @@ __all__ = ["Llama", "install", "installed", "uninstall"]
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "Llama":
-        from localspec.dropin.llama import Llama
-
-        return Llama
+    if name in ("Llama", "llama"):  # the module too: llama_cpp has one of this name
+        llama = importlib.import_module("localspec.dropin.llama")
+        return llama if name == "llama" else llama.Llama
     import llama_cpp
 
     try:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -38,7 +38,8 @@ from localspec.serving import api
 from localspec.serving.api import Begun, Ended, Engine, Generation, Host, TokenLogprob, Written
 
 FinishReason = Literal["stop", "length", "tool_calls"]
-Prompt = str | Sequence[int] | ChatRequest
+#: a function makes the tokens when the model is there
+Prompt = str | Sequence[int] | ChatRequest | Callable[[Engine], Sequence[int]]
 
 #: beyond the time that the engine has for an answer: whoever does not keep to it is stuck
 _PATIENCE = 5.0
@@ -48,13 +49,14 @@ _PATIENCE = 5.0
 class Ask:
     """A checked request, whichever API it came by.
 
-    `prompts` are texts, tokens or conversations; each gets `n` answers, whose seeds follow each other. `model` is the
-    name that the client gave. `method` and `accept` are those of its `speculation` object. `warnings` are what the
-    reply is to tell beside the answer. Else as `serving.api.Request`.
+    `prompts` are texts, tokens or conversations; each gets `n` answers, whose seeds follow each other. The tokens of
+    `before` stand before each prompt. `model` is the name that the client gave. `method` and `accept` are those of its
+    `speculation` object. `warnings` are what the reply is to tell beside the answer. Else as `serving.api.Request`.
     """
 
     prompts: Sequence[Prompt]
     model: str | None = None
+    before: Sequence[int] = ()
     n: int = 1
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
@@ -131,6 +133,11 @@ class _Choice:
         self._text: list[str] = []
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []
+        self._cut = False
+
+    def cut(self) -> None:
+        self._cut = True
+        self.generation.cancel()
 
     def written(self, update: Written) -> Piece:
         self._text.append(update.text)
@@ -145,6 +152,8 @@ class _Choice:
 
     def end(self, ended: Ended, requested: str | None) -> End:
         reply = self.reader.reply
+        if ended.reason == "cancelled" and self._cut:
+            ended = replace(ended, reason="length")
         if ended.reason == "cancelled":
             raise ApiError("the answer was cancelled before its end", status=503, code="cancelled", retry=True)
         reason: FinishReason = "tool_calls" if reply.tools and ended.reason == "stop" else ended.reason
@@ -203,11 +212,12 @@ class Answers:
         """The requests to the engine, one a prompt, and the chat prompts that they are of."""
         ask = self.ask
         method, accept = speculation.asked(ask.method, ask.accept, self.engine.facts)
+        before = check_tokens(list(ask.before), self.engine, "context")
         prepared = []
         for prompt in ask.prompts:
             chat = self.engine.chat.apply(prompt) if isinstance(prompt, ChatRequest) else None
             request = api.Request(
-                prompt=self._tokens(prompt if chat is None else chat.text, chat is not None),
+                prompt=[*before, *(self._tokens(prompt) if chat is None else chat_tokens(self.engine, chat))],
                 sampling=ask.sampling if chat is None else constrained(ask.sampling, chat),
                 max_tokens=ask.max_tokens,
                 stops=ask.stops if chat is None else tuple(dict.fromkeys((*ask.stops, *chat.stops))),
@@ -224,12 +234,12 @@ class Answers:
             prepared.append((request, chat))
         return prepared
 
-    def _tokens(self, prompt: Any, is_chat: bool) -> Sequence[int]:
-        if not isinstance(prompt, str):
-            return check_tokens(list(prompt), self.engine, "prompt")
-        bos = self.engine.facts.bos
-        # templates often write it themselves
-        return self.engine.tokenize(prompt, add_special=not (is_chat and bos and prompt.startswith(bos)))
+    def _tokens(self, prompt: Any) -> Sequence[int]:
+        if callable(prompt):
+            prompt = prompt(self.engine)
+        if isinstance(prompt, str):
+            return self.engine.tokenize(prompt, add_special=not self.ask.before)
+        return check_tokens(list(prompt), self.engine, "prompt")
 
     async def _pump(self, choice: _Choice) -> None:
         try:
@@ -265,6 +275,18 @@ class Answers:
                 left -= 1
                 self._metrics.ended(update)
                 yield choice.end(update, self.ask.method)
+
+    def request(self, index: int) -> api.Request:
+        """What the engine was asked for."""
+        return self._choices[index].request
+
+    def slot(self, index: int) -> int | None:
+        """The slot that an answer has, None while it waits for one."""
+        return self._choices[index].generation.slot
+
+    def cut(self, index: int) -> None:
+        """End an answer within a step, as if that were all the tokens that it may have."""
+        self._choices[index].cut()
 
     async def collect(self, request: Request) -> list[End]:
         """All whole answers, in order; closes. Raises what an iteration does, `ClientGoneError` when nobody waits."""
@@ -307,6 +329,13 @@ async def start(request: Request, ask: Ask) -> Answers:
     state.running.add(answers)
     answers._stack.callback(state.running.discard, answers)
     return answers
+
+
+def chat_tokens(engine: Engine, chat: ChatPrompt) -> list[int]:
+    """The tokens of a conversation."""
+    bos = engine.facts.bos
+    # templates often write it themselves
+    return engine.tokenize(chat.text, add_special=not (bos and chat.text.startswith(bos)))
 
 
 def model_name(name: str | None, host: Host, settings: Settings) -> str | None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from localspec import __version__
-from localspec.server import errors, health, metrics
+from localspec.server import anthropic, errors, health, llamacpp, lmstudio, metrics, ollama
 from localspec.server.openai import chat, completions, embeddings, models, responses
 from localspec.server.security import Guard
 from localspec.server.settings import Settings
 from localspec.serving.api import Host
 
-ROUTERS = (health.router, metrics.router)
+ROUTERS = (health.router, metrics.router, llamacpp.router, ollama.router, anthropic.router, lmstudio.router)
 OPENAI = (chat.router, completions.router, embeddings.router, models.router, responses.router)
 
 

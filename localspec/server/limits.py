@@ -28,6 +28,12 @@ def stops(value: str | Sequence[str] | None, bounds: Bounds, param: str = "stop"
     return tuple(given)
 
 
+def count(values: Sequence[Any], most: int, param: str) -> None:
+    """How many there are."""
+    if len(values) > most:
+        raise ParamError(param, f"{param} has {len(values)} entries; it is at most {most}")
+
+
 def text(value: str, param: str) -> str:
     """Text that can be UTF-8, which half of a surrogate pair cannot."""
     try:

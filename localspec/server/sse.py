@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
+import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -124,8 +125,10 @@ class _Sender:
     async def __call__(self, message: dict[str, Any]) -> None:
         async with self._lock:
             try:
-                await asyncio.wait_for(self._send(message), self._timeout)
-            except (asyncio.TimeoutError, OSError):
+                # not `wait_for`: before Python 3.12 it loses a cancellation that comes just as its work ends
+                with anyio.fail_after(self._timeout):
+                    await self._send(message)
+            except OSError:
                 raise ClientGoneError from None
             self.last = self.now()
 

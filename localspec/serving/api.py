@@ -197,6 +197,20 @@ class Facts:
     chat_template: str
 
 
+@dataclass(frozen=True, slots=True)
+class FimTokens:
+    """Tokens that mark the texts between which a model is to write: prefix, text, suffix, text, middle.
+
+    `repo` and `file` begin the name of a project and of one of its files; None where the model has no such token.
+    """
+
+    prefix: int
+    suffix: int
+    middle: int
+    repo: int | None = None
+    file: int | None = None
+
+
 class Engine(Protocol):
     """One loaded model, with slots. All calls are safe from any thread."""
 
@@ -207,6 +221,10 @@ class Engine(Protocol):
 
     def piece(self, token: int, special: bool = True) -> bytes:
         """Bytes of a token; with `special` those of special tokens too. Raises `UsageError` for an id that is none."""
+        ...
+
+    def fim(self) -> FimTokens | None:
+        """The tokens for writing between two texts; None when the model was not made for it."""
         ...
 
     def submit(self, request: Request) -> Generation:

@@ -15,7 +15,7 @@ from localspec.chat_format.api import ChatFormat
 from localspec.errors import ContextLengthError, EngineError, LocalspecError, UsageError
 from localspec.events import Event
 from localspec.serving.answer import Answer
-from localspec.serving.api import MAX_TOP_LOGPROBS, Facts, Pooled, Request, SlotState
+from localspec.serving.api import MAX_TOP_LOGPROBS, Facts, FimTokens, Pooled, Request, SlotState
 from localspec.serving.batch import Batch
 from localspec.serving.pieces import Pieces
 from localspec.serving.queue import FairQueue
@@ -75,6 +75,13 @@ class BatchEngine:
     def piece(self, token: int, special: bool = True) -> bytes:
         """Bytes of a token. Raises `UsageError` for an id that there is not."""
         return self._pieces(token, special)
+
+    def fim(self) -> FimTokens | None:
+        """The tokens for writing between two texts, if the model has them."""
+        prefix, suffix, middle, repo, file = self.session.model.fim_tokens
+        if prefix is None or suffix is None or middle is None:
+            return None
+        return FimTokens(prefix, suffix, middle, repo, file)
 
     def submit(self, request: Request) -> Answer:
         """See `api.Engine`."""

@@ -25,6 +25,7 @@ from localspec.serving.api import (
     Ended,
     Engine,
     Facts,
+    FimTokens,
     Pooled,
     Request,
     SlotState,
@@ -37,6 +38,8 @@ from localspec.serving.api import (
 from localspec.text import TextStream
 
 EOG = 256
+#: what a fake engine marks texts with to write between them: control characters
+FIM = FimTokens(prefix=1, suffix=2, middle=3, repo=4, file=5)
 
 #: what is written after a prompt; an exception is raised in the stream where it comes
 Script = Callable[[str], str | Sequence[str | LocalspecError]]
@@ -163,6 +166,7 @@ class FakeEngine:
         self, name: str = "fake", script: Script = echo, *, n_ctx: int = 1024, n_slots: int = 2, pause: float = 0.0
     ) -> None:
         self.script, self.pause, self.full = script, pause, False
+        self.fim_tokens: FimTokens | None = FIM
         self.requests: list[Request] = []
         self.busy: dict[int, FakeGeneration] = {}
         self.generations: list[FakeGeneration] = []
@@ -192,6 +196,9 @@ class FakeEngine:
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         return list(text.encode())
+
+    def fim(self) -> FimTokens | None:
+        return self.fim_tokens
 
     def piece(self, token: int, special: bool = True) -> bytes:
         if not 0 <= token <= EOG:

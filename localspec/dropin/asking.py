@@ -13,6 +13,7 @@ from localspec.dropin.errors import CallError, as_llama_cpp
 from localspec.dropin.opening import Card
 from localspec.dropin.options import LlamaOptions
 from localspec.engine.params import SamplingParams
+from localspec.server import fim
 from localspec.serving.api import Engine, Request
 
 
@@ -24,15 +25,10 @@ class Asking:
 
     def completion(self, call: CompletionCall, seed: int) -> tuple[Request, Completion]:
         """Raises `CallError`."""
-        if call.suffix is not None:
-            raise CallError(
-                "suffix cannot be used: which tokens mark the gap differs between models",
-                "write the model's own fill-in-the-middle tokens into the prompt",
-            )
         if call.echo and call.logprobs is not None:
             raise CallError("echo and logprobs exclude each other: those of a prompt are not computed")
         check_logprobs(call.logprobs)
-        tokens = self.prompt_tokens(call.prompt)
+        tokens = self._tokens(call)
         request = self._request(call, tokens, sampling_of(call, seed, self._options.last_n_tokens_size), call.logprobs)
         text = call.prompt if isinstance(call.prompt, str) else self._text(tokens) if call.echo else ""
         requested = call.speculation or self._options.speculation
@@ -57,22 +53,26 @@ class Asking:
     def _request(
         self, call: CompletionCall | ChatCall, tokens: Sequence[int], sampling: SamplingParams, top: int | None
     ) -> Request:
-        from localspec.server.speculation import asked
+        from localspec.serving.methods import asked
 
         with as_llama_cpp():
-            method, accept = asked(call.speculation or self._options.speculation, call.accept, self._engine.facts)
+            speculation = asked(call.speculation or self._options.speculation, self._engine.facts.methods)
         return Request(
             prompt=tokens,
             sampling=sampling,
             max_tokens=room(call.max_tokens),
             stops=stops_of(call.stop),
-            method=method,
-            accept=accept,
+            method=speculation.method,
+            accept=call.accept or speculation.accept,
             top_logprobs=top,
         )
 
-    def prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
-        """The tokens of a prompt; an empty text is the token that begins texts. Raises `CallError` without one."""
+    def _tokens(self, call: CompletionCall) -> list[int]:
+        """The tokens of the prompt; an empty text is the token that begins texts. Raises `CallError` without one."""
+        prompt = call.prompt
+        if call.suffix is not None:
+            with as_llama_cpp():
+                return fim.tokens(self._engine, prompt, call.suffix)
         tokens = self._engine.tokenize(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
         if not tokens and self._card.bos >= 0:
             return [self._card.bos]

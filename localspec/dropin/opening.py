@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from localspec import hub
 from localspec.dropin.errors import CallError, as_llama_cpp
 from localspec.dropin.options import LlamaOptions, context_params
+from localspec.engine.params import DEFAULT_N_CTX
 from localspec.serving.api import Engine
 
 if TYPE_CHECKING:
     from localspec.engine.model import Model
+    from localspec.serving.engine import BatchEngine
+
+#: requests that may wait: threads of one program wait for each other, however many they are
+MANY = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,37 @@ def open_engine(model_path: str | Path, options: LlamaOptions) -> Opened:
         path = hub.find_model(model_path)
         with open_weightless(path) as model:
             card = Card.of_model(model)
-        n_ctx = card.n_ctx_train if options.n_ctx == 0 else options.n_ctx
+        n_ctx = min(card.n_ctx_train, DEFAULT_N_CTX) if options.n_ctx is None else options.n_ctx or card.n_ctx_train
         engine = _load(path, options, n_ctx)
         return Opened(engine, card, engine.close)
 
 
-def _load(path: Path, options: LlamaOptions, n_ctx: int | None) -> Any:
-    raise NotImplementedError(context_params(options, n_ctx))  # TODO
+def _load(path: Path, options: LlamaOptions, n_ctx: int) -> BatchEngine:
+    from localspec.chat_format.choose import chat_format
+    from localspec.loading import DraftRequest
+    from localspec.serving.embedding import Embedder
+    from localspec.serving.engine import BatchEngine
+    from localspec.serving.facts import facts_of
+    from localspec.session import Session
+
+    context = context_params(options, n_ctx)
+    session = Session.open(
+        path,
+        context=context,
+        n_gpu_layers=options.n_gpu_layers,
+        use_mmap=options.use_mmap,
+        heads=[Path(each) for each in options.heads],
+        draft=None if options.draft is None else DraftRequest(options.draft),
+    )
+    try:
+        model = session.model
+        return BatchEngine(
+            session,
+            facts_of(session),
+            chat_format(model),
+            n_queue=MANY,
+            embedder=lambda: Embedder(model, context, n_ctx),
+        )
+    except BaseException:
+        session.close()
+        raise

@@ -110,7 +110,7 @@ _REFUSED = {
     "lora_path": "merge the adapter into the model with llama.cpp's llama-export-lora",
     "tokenizer": "the tokenizer of the GGUF file is used",
     "pooling_type": "embeddings are averaged over the text; leave it out",
-    "spm_infill": "write the model's own fill-in-the-middle tokens into the prompt",
+    "spm_infill": "the suffix comes after the prefix; write the model's own tokens into the prompt",
 }
 #: what changes speed or place at most -> what happens instead
 _IGNORED = {
@@ -162,10 +162,12 @@ def _also_neutral(name: str) -> tuple[Any, ...]:
     }.get(name, ())
 
 
-def context_params(options: LlamaOptions, n_ctx: int | None) -> ContextParams:
-    """The parameters of a context with `n_ctx` tokens, None for the default."""
+def context_params(options: LlamaOptions, n_ctx: int) -> ContextParams:
+    """The parameters of a context with `n_ctx` tokens for each of those that are decoded at once."""
     return ContextParams(
-        n_ctx=n_ctx,
+        n_ctx=n_ctx * options.n_parallel,
+        n_seq_max=options.n_parallel,
+        partitioned=options.n_parallel > 1,
         n_batch=max(options.n_batch, _LEAST_BATCH),
         n_ubatch=max(min(options.n_batch, options.n_ubatch), _LEAST_BATCH),
         n_threads=options.n_threads,

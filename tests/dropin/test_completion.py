@@ -109,6 +109,16 @@ def test_logprobs_of_completions() -> None:
     assert told[0]["top_logprobs"] == [{"a": -0.25}]
 
 
+def test_a_suffix_is_written_up_to() -> None:
+    model = llama()
+    model("before", suffix="after")
+    fim = model._engine.fim_tokens
+    assert only_request(model).prompt == [fim.prefix, *b"before", fim.suffix, *b"after", fim.middle]
+    model._engine.fim_tokens = None
+    with pytest.raises(ValueError, match="insert"):
+        model("before", suffix="after")
+
+
 def test_sampling_arguments_reach_the_engine() -> None:
     model = llama(last_n_tokens_size=7)
     model(
@@ -133,7 +143,6 @@ def test_a_negative_temperature_draws_from_everything() -> None:
     [
         {"logits_processor": [lambda ids, logits: logits]},
         {"mirostat_mode": 2},
-        {"suffix": "end"},
         {"logprobs": 21},
         {"logprobs": 1, "echo": True},
         {"grammar": 3},

@@ -156,6 +156,7 @@ def sampling_of(call: CompletionCall | ChatCall, seed: int, last_n: int) -> Samp
         presence_penalty=call.presence_penalty,
         frequency_penalty=call.frequency_penalty,
         repeat_last_n=last_n,
+        penalise_prompt=False,  # as in llama_cpp
         logit_bias=_biases(call.logit_bias),
         seed=seed,
         grammar=grammar_text(call.grammar),

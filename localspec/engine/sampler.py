@@ -107,14 +107,15 @@ class ChainSampler:
         return {**self.params.logit_bias, **dict.fromkeys(self._model.suppressed, -math.inf)}
 
     def start(self, prompt: Sequence[int]) -> None:
-        """Begin a text after `prompt`: the seed starts over, the penalties see the prompt, the grammar does not."""
+        """Begin a text after `prompt`: the seed starts over, the penalties see the prompt if the parameters say so, the
+        grammar does not."""
         L.llama_sampler_reset(self._head.pointer)
         L.llama_sampler_reset(self._tail.pointer)
         self._rng = None
         self._checked = None
         if self._grammar is not None:
             L.llama_sampler_reset(self._grammar.pointer)
-        if self.params.penalised:
+        if self.params.penalised and self.params.penalise_prompt:
             last_n, penalties = self.params.repeat_last_n, self._head.last()
             for token in prompt if last_n < 0 else prompt[-last_n:]:
                 L.llama_sampler_accept(penalties, token)

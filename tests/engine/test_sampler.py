@@ -163,6 +163,7 @@ def test_random_numbers_repeat_with_the_seed(make_sampler: MakeSampler) -> None:
         ({"repeat_penalty": 1.5}, [A], B),
         ({"repeat_penalty": 1.5}, [B], A),
         ({"repeat_penalty": 1.5, "repeat_last_n": 0}, [A], A),
+        ({"repeat_penalty": 1.5, "penalise_prompt": False}, [A], A),
         ({"repeat_penalty": 1.5, "repeat_last_n": 2}, [A, C, D], A),
         ({"repeat_penalty": 1.5, "repeat_last_n": -1}, [A] + [C, D] * 50, B),
         ({"frequency_penalty": 0.3}, [A], A),

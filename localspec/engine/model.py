@@ -134,12 +134,6 @@ class Model:
         tokens = L.llama_vocab_get_suppress_tokens(self.vocab, ctypes.byref(count))
         return tuple(tokens[: count.value]) if count.value else ()
 
-    @property
-    def fim_tokens(self) -> tuple[int | None, ...]:
-        """Ids of the tokens for writing between two texts: prefix, suffix, middle, project, file."""
-        names = ("pre", "suf", "mid", "rep", "sep")
-        return tuple(_token(getattr(L, f"llama_vocab_fim_{name}")(self.vocab)) for name in names)
-
     @cached_property
     def fingerprint(self) -> str:
         """Identity of the file's content: 16 hex digits from its size, first and last MiB."""

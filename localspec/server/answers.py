@@ -21,53 +21,40 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fastapi import Request
 
-from localspec.chat_format.api import ChatPrompt, ChatRequest, Delta, Reply, ReplyReader
-from localspec.engine.params import SamplingParams
+from localspec.chat_format.api import Delta, Reply, ReplyReader
 from localspec.errors import EngineError, LocalspecError
 from localspec.server import reports, speculation
+from localspec.server.asking import Ask, Prompt, chat_tokens, check_tokens, model_name, prepare
 from localspec.server.disconnect import watched
 from localspec.server.errors import ApiError, ParamError
 from localspec.server.metrics import Metrics, Pace
-from localspec.server.settings import DEFAULT_NAMES, Settings
+from localspec.server.security import AFTER
+from localspec.server.settings import Settings
 from localspec.serving import api
 from localspec.serving.api import Begun, Ended, Engine, Generation, Host, TokenLogprob, Written
 
+__all__ = [
+    "Answers",
+    "Ask",
+    "End",
+    "FinishReason",
+    "Piece",
+    "Prompt",
+    "chat_tokens",
+    "check_tokens",
+    "model_name",
+    "start",
+]
+
 FinishReason = Literal["stop", "length", "tool_calls"]
-#: a function makes the tokens when the model is there
-Prompt = str | Sequence[int] | ChatRequest | Callable[[Engine], Sequence[int]]
 
 #: beyond the time that the engine has for an answer: whoever does not keep to it is stuck
 _PATIENCE = 5.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ask:
-    """A checked request, whichever API it came by.
-
-    `prompts` are texts, tokens or conversations; each gets `n` answers, whose seeds follow each other. The tokens of
-    `before` stand before each prompt. `model` is the name that the client gave. `method` and `accept` are those of its
-    `speculation` object. `warnings` are what the reply is to tell beside the answer. Else as `serving.api.Request`.
-    """
-
-    prompts: Sequence[Prompt]
-    model: str | None = None
-    before: Sequence[int] = ()
-    n: int = 1
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    max_tokens: int | None = None
-    stops: tuple[str, ...] = ()
-    method: str | None = None
-    accept: str | None = None
-    top_logprobs: int | None = None
-    ignore_eos: bool = False
-    cache_prompt: bool = True
-    user: str = ""
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,25 +88,7 @@ class End:
 
     @property
     def speculation(self) -> dict[str, Any]:
-        return speculation.told(self.ended.speculation, self.requested)
-
-
-class _PlainReader:
-    """The reader of texts that are no chat: all of it is content."""
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-
-    def feed(self, text: str) -> list[Delta]:
-        self._parts.append(text)
-        return [Delta(content=text)] if text else []
-
-    def finish(self) -> list[Delta]:
-        return []
-
-    @property
-    def reply(self) -> Reply:
-        return Reply("".join(self._parts))
+        return reports.told(self.ended.speculation, self.requested)
 
 
 class _Choice:
@@ -172,12 +141,14 @@ class Answers:
         self.ask, self.settings = ask, settings
         self.id = secrets.token_hex(12)
         self.created = int(time.time())
+        #: tokens of all prompts, cached or not
         self.n_prompt = 0
         self.warnings = list(ask.warnings)
         self._metrics = metrics
         self._choices: list[_Choice] = []
         self._queue: asyncio.Queue[tuple[_Choice | None, api.Update | Exception]] = asyncio.Queue()
         self._pumps: list[asyncio.Task[None]] = []
+        self._closed = False
         self._stack = AsyncExitStack()
 
     @property
@@ -191,55 +162,28 @@ class Answers:
         return len(self._choices)
 
     async def open(self, host: Host, owner: str) -> None:
-        """Load, prepare and submit. Raises `LocalspecError`; `close` is to be awaited even then."""
+        """Load, prepare and submit. Raises `LocalspecError`. `close` is to be awaited whatever happens."""
         self.engine = await self._stack.enter_async_context(host.use(model_name(self.ask.model, host, self.settings)))
         # templates, grammars and long texts take their time
-        prepared = await asyncio.to_thread(self._prepare, owner)
+        await asyncio.to_thread(self._submit, owner)
         loop = asyncio.get_running_loop()
-        for request, chat in prepared:
-            for i in range(self.ask.n):
-                reader = _PlainReader() if chat is None else self.engine.chat.reader(chat)
-                seeded = _seeded(request, i)
-                pace = self._metrics.pace()
-                self._choices.append(_Choice(len(self._choices), seeded, reader, self.engine.submit(seeded), pace))
         self._pumps = [asyncio.ensure_future(self._pump(choice)) for choice in self._choices]
         if self.settings.timeout is not None:
             late = ApiError(f"the answer took longer than {self.settings.timeout:g} s", status=504, code="timeout")
             timer = loop.call_later(self.settings.timeout + _PATIENCE, self.abort, late)
             self._stack.callback(timer.cancel)
 
-    def _prepare(self, owner: str) -> list[tuple[api.Request, ChatPrompt | None]]:
-        """The requests to the engine, one a prompt, and the chat prompts that they are of."""
-        ask = self.ask
-        method, accept = speculation.asked(ask.method, ask.accept, self.engine.facts)
-        before = check_tokens(list(ask.before), self.engine, "context")
-        prepared = []
-        for prompt in ask.prompts:
-            chat = self.engine.chat.apply(prompt) if isinstance(prompt, ChatRequest) else None
-            request = api.Request(
-                prompt=[*before, *(self._tokens(prompt) if chat is None else chat_tokens(self.engine, chat))],
-                sampling=ask.sampling if chat is None else constrained(ask.sampling, chat),
-                max_tokens=ask.max_tokens,
-                stops=ask.stops if chat is None else tuple(dict.fromkeys((*ask.stops, *chat.stops))),
-                method=method,
-                accept=accept,
-                top_logprobs=ask.top_logprobs,
-                preserved=frozenset() if chat is None else chat.preserved,
-                ignore_eos=ask.ignore_eos,
-                cache_prompt=ask.cache_prompt,
-                owner=owner,
-                timeout=self.settings.timeout,
-            )
-            self.n_prompt += len(request.prompt)
-            prepared.append((request, chat))
-        return prepared
-
-    def _tokens(self, prompt: Any) -> Sequence[int]:
-        if callable(prompt):
-            prompt = prompt(self.engine)
-        if isinstance(prompt, str):
-            return self.engine.tokenize(prompt, add_special=not self.ask.before)
-        return check_tokens(list(prompt), self.engine, "prompt")
+    def _submit(self, owner: str) -> None:
+        prepared = prepare(self.ask, self.engine, self.settings, owner)
+        self.n_prompt = sum(len(each.request.prompt) for each in prepared[:: self.ask.n])
+        for index, each in enumerate(prepared):
+            if self._closed:
+                return
+            generation = self.engine.submit(each.request)
+            self._choices.append(_Choice(index, each.request, each.reader(), generation, self._metrics.pace()))
+            # this thread goes on when nobody waits for it any more
+            if self._closed:
+                generation.cancel()
 
     async def _pump(self, choice: _Choice) -> None:
         try:
@@ -304,8 +248,13 @@ class Answers:
         ordered = sorted(ends, key=lambda end: end.index)
         return reports.usage([end.ended for end in ordered], len(self.ask.prompts))
 
+    def when_closed(self, then: Callable[[], object]) -> None:
+        """Call `then` once these are closed."""
+        self._stack.callback(then)
+
     async def close(self) -> None:
         """Cancel what is still under way and let go of the model. Idempotent."""
+        self._closed = True
         for choice in self._choices:
             choice.generation.cancel()
         for pump in self._pumps:
@@ -321,54 +270,12 @@ async def start(request: Request, ask: Ask) -> Answers:
     if len(ask.prompts) * ask.n > most:
         raise ParamError("n", f"{len(ask.prompts) * ask.n} answers are asked for at once; it is at most {most}")
     answers = Answers(ask, state.settings, state.metrics)
-    try:
-        await watched(request.receive, answers.open(state.host, _owner(request, ask)))
-    except BaseException:
-        await answers.close()
-        raise
     state.running.add(answers)
-    answers._stack.callback(state.running.discard, answers)
+    # whatever becomes of the request, its generations end with it
+    request.scope[AFTER].append(answers.close)
+    answers.when_closed(lambda: state.running.discard(answers))
+    await watched(request.receive, answers.open(state.host, _owner(request, ask)))
     return answers
-
-
-def chat_tokens(engine: Engine, chat: ChatPrompt) -> list[int]:
-    """The tokens of a conversation."""
-    bos = engine.facts.bos
-    # templates often write it themselves
-    return engine.tokenize(chat.text, add_special=not (bos and chat.text.startswith(bos)))
-
-
-def model_name(name: str | None, host: Host, settings: Settings) -> str | None:
-    """The name to give to `Host.use` for one that a client gave."""
-    if name is None or name in DEFAULT_NAMES:
-        return None
-    if settings.any_model and all(name != model.name for model in host.available()):
-        return None
-    return name
-
-
-def check_tokens(tokens: list[int], engine: Engine, param: str) -> list[int]:
-    """The tokens, all of which the model has. Raises `ParamError`."""
-    n_vocab = engine.facts.n_vocab
-    for token in tokens:
-        if not 0 <= token < n_vocab:
-            raise ParamError(param, f"{param} has the token {token}; the model has those from 0 to {n_vocab - 1}")
-    return tokens
-
-
-def constrained(sampling: SamplingParams, chat: ChatPrompt) -> SamplingParams:
-    """The sampling under the grammar of a chat format."""
-    if chat.grammar is None:
-        return sampling
-    return replace(sampling, grammar=chat.grammar)
-
-
-def _seeded(request: api.Request, i: int) -> api.Request:
-    """The request for the answer number `i` to one prompt."""
-    seed = request.sampling.seed
-    if not i or seed is None or seed < 0:
-        return request
-    return replace(request, sampling=replace(request.sampling, seed=(seed + i) % 2**64))
 
 
 def _owner(request: Request, ask: Ask) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from localspec import __version__
-from localspec.server import anthropic, errors, health, llamacpp, lmstudio, metrics, ollama
+from localspec.server import anthropic, errors, health, llamacpp, lmstudio, metrics, ollama, openapi
 from localspec.server.openai import chat, completions, embeddings, models, responses
 from localspec.server.security import Guard
 from localspec.server.settings import Settings
@@ -31,5 +31,6 @@ def create_app(host: Host, settings: Settings | None = None) -> FastAPI:
         # apps differ in whether the /v1 is part of the address that their users give
         app.include_router(router, include_in_schema=False)
     errors.install(app)
+    openapi.install(app)
     app.add_middleware(Guard, settings=settings)
     return app

@@ -126,7 +126,7 @@ def problem_of(error: BaseException) -> Problem:
         return Problem(503, str(error), UNAVAILABLE, code="busy", retry=True, retry_after=error.retry_after)
     if isinstance(error, ContextLengthError):
         # the words and the code are what agents and proxies look for before they shorten a conversation
-        message = f"maximum context length exceeded: {error}"
+        message = f"this model's maximum context length is exceeded: {error}"
         return Problem(400, message, INVALID, "messages", "context_length_exceeded")
     if isinstance(error, ModelNotFoundError):
         return Problem(404, str(error), INVALID, "model", "model_not_found")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from localspec.engine.params import MAX_BIAS, MAX_INT, MAX_PENALTY, MAX_TEMPERATURE, SamplingParams
 from localspec.server import limits
@@ -66,20 +66,31 @@ _CHANGING: dict[str, tuple[Any, ...]] = {
 _NOTHING: tuple[Any, ...] = (None, False, [], {}, "")
 
 
-def _integral(value: Any) -> Any:
-    """1.0 is a whole number in JSON."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-Whole = Annotated[int, BeforeValidator(_integral, json_schema_input_type=int)]
+#: whole numbers, which JSON may write as 1.0
+Whole = int
 #: how many tokens an answer has at most; -1 is no limit
 MaxTokens = Annotated[Whole, Field(ge=-1, le=MAX_INT)]
+
+
+def _integral(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class Lenient(BaseModel):
     """A request: extra fields are kept, for `unknown`."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_numbers(cls, data: Any) -> Any:
+        """1.0 is a whole number in JSON."""
+        if not isinstance(data, dict):
+            return data
+        return {
+            name: [_integral(each) for each in value] if isinstance(value, list) else _integral(value)
+            for name, value in data.items()
+        }
 
 
 class Speculate(Lenient):

@@ -47,6 +47,23 @@ class Models(BaseModel):
     data: list[Model]
 
 
+class Stats(BaseModel):
+    """How fast an answer was; times in seconds."""
+
+    tokens_per_second: float
+    time_to_first_token: float
+    generation_time: float
+    stop_reason: Literal["eosFound", "maxPredictedTokensReached", "toolCalls"]
+
+
+class ChatCompletion(replies.ChatCompletion):
+    stats: Stats | None = None
+
+
+class Completion(replies.Completion):
+    stats: Stats | None = None
+
+
 @router.get("/models", response_model_exclude_none=True)
 async def models(request: Request) -> Models:
     """The models on this machine."""
@@ -62,13 +79,13 @@ async def model(name: str, request: Request) -> Model:
     raise ModelNotFoundError(f"there is no model {name[:100]!r}", "GET /api/v0/models lists them")
 
 
-@router.post("/chat/completions", response_model=None, responses=ok_or_stream(replies.ChatCompletion))
+@router.post("/chat/completions", response_model=None, responses=ok_or_stream(ChatCompletion))
 async def chat_completions(body: ChatCompletionRequest, request: Request) -> Response:
     """Go on with a conversation."""
     return _with_stats(await chat.chat_completions(body, request))
 
 
-@router.post("/completions", response_model=None, responses=ok_or_stream(replies.Completion))
+@router.post("/completions", response_model=None, responses=ok_or_stream(Completion))
 async def text_completions(body: CompletionRequest, request: Request) -> Response:
     """Go on with a text."""
     return _with_stats(await completions.completions(body, request))

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
+import time
 from collections.abc import Iterable
 
+import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -19,8 +22,12 @@ from localspec.server.errors import ApiError, http_problem, problem_of, response
 from localspec.server.hosts import HostRule, OriginRule
 from localspec.server.settings import Settings
 
+log = logging.getLogger(__name__)
+
 #: paths that need no key
 PUBLIC = frozenset({"/health", "/v1/health"})
+#: key of a scope: what is awaited when its request is over, a list of functions
+AFTER = "localspec.after"
 _METHODS = "GET, POST, DELETE, HEAD, OPTIONS"
 _HEADERS = "authorization, content-type, x-api-key"
 _EXPOSED = "retry-after, x-should-retry"
@@ -45,12 +52,15 @@ class Guard:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         started = False
+        begun = time.perf_counter()
 
         async def noting(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
                 self._mark(headers, message)
+                status, seconds = message["status"], time.perf_counter() - begun
+                log.info("%s %s: %d after %.3f s", scope["method"], ascii(scope["path"])[1:-1][:200], status, seconds)
             await send(message)
 
         try:
@@ -60,7 +70,7 @@ class Guard:
                 return
             self._check_key(scope, headers)
             body = _Body(receive, headers, self._settings)
-            await self._app(scope, body, noting)
+            await self._inside(_as_json(scope, headers), body, noting)
         except ClientGoneError:
             if not started:
                 # nobody hears it, but it ends the request as the protocol wants it
@@ -73,6 +83,14 @@ class Guard:
             if started:
                 raise
             await response_for(scope["path"], problem_of(error))(scope, receive, noting)
+
+    async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[AFTER] = []
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            for close in scope[AFTER]:
+                await close()
 
     def _check_host(self, scope: Scope, headers: Headers) -> None:
         """Raise `ApiError` for names that are not this server's, and for pages that may not call it."""
@@ -122,6 +140,17 @@ class Guard:
             headers["Access-Control-Expose-Headers"] = _EXPOSED
 
 
+def _as_json(scope: Scope, headers: Headers) -> Scope:
+    """The scope of a request whose body is JSON: curl says "form" of all bodies, and some clients say nothing.
+
+    Pages could send either without asking first, but those of elsewhere have been refused by now.
+    """
+    if headers.get("content-type", "application/x-www-form-urlencoded").lower() != "application/x-www-form-urlencoded":
+        return scope
+    others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+    return {**scope, "headers": [*others, (b"content-type", b"application/json")]}
+
+
 def _any_equal(sent: Iterable[str], keys: Iterable[bytes]) -> bool:
     """Whether one of them is a key; it takes as long whichever it is."""
     found = [hmac.compare_digest(each.encode("utf-8", "replace"), key) for each in sent for key in keys]
@@ -165,8 +194,9 @@ class _Body:
         if self._deadline is None:
             self._deadline = now + self._timeout
         try:
-            message = await asyncio.wait_for(self._receive(), self._deadline - now)
-        except asyncio.TimeoutError:
+            with anyio.fail_after(max(0.0, self._deadline - now)):
+                message = await self._receive()
+        except TimeoutError:
             raise HTTPException(408, "the body did not come in time") from None
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))

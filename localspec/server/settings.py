@@ -22,7 +22,7 @@ class Bounds:
     answers: int = 16
     prompts: int = 256
     max_tokens: int = 1 << 20
-    stops: int = 16
+    stops: int = 64
     stop_length: int = 512
     logit_bias: int = 2048
     schema: int = 256 << 10

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import anyio
@@ -24,12 +24,14 @@ log = logging.getLogger(__name__)
 SSE, NDJSON = "text/event-stream; charset=utf-8", "application/x-ndjson"
 #: a comment: every reader of events skips it
 KEEP_ALIVE = b": keep-alive\n\n"
+#: what ends a line for readers that split at more than newlines; in JSON it stands in texts alone, which may escape it
+_LINE_ENDS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
 DONE = b"data: [DONE]\n\n"
 
 
 def dumps(data: Any) -> str:
     """JSON on one line, as clients get it. NaN and infinities have no place in it: they raise `ValueError`."""
-    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_LINE_ENDS)
 
 
 def event(data: Mapping[str, Any], name: str | None = None) -> bytes:
@@ -102,6 +104,8 @@ class Stream(Response):
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
+            if isinstance(self._chunks, AsyncGenerator):
+                await self._chunks.aclose()
         await sender.body(b"", more=False)
 
     async def _beat(self, sender: _Sender) -> None:

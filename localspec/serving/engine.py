@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Protocol
 
 from localspec.chat_format.api import ChatFormat
+from localspec.engine.fim import fim_ids
 from localspec.errors import ContextLengthError, EngineError, LocalspecError, UsageError
 from localspec.events import Event
 from localspec.serving.answer import Answer
@@ -78,7 +79,7 @@ class BatchEngine:
 
     def fim(self) -> FimTokens | None:
         """The tokens for writing between two texts, if the model has them."""
-        prefix, suffix, middle, repo, file = self.session.model.fim_tokens
+        prefix, suffix, middle, repo, file = fim_ids(self.session.model)
         if prefix is None or suffix is None or middle is None:
             return None
         return FimTokens(prefix, suffix, middle, repo, file)

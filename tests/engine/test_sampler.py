@@ -163,7 +163,6 @@ def test_random_numbers_repeat_with_the_seed(make_sampler: MakeSampler) -> None:
         ({"repeat_penalty": 1.5}, [A], B),
         ({"repeat_penalty": 1.5}, [B], A),
         ({"repeat_penalty": 1.5, "repeat_last_n": 0}, [A], A),
-        ({"repeat_penalty": 1.5, "penalise_prompt": False}, [A], A),
         ({"repeat_penalty": 1.5, "repeat_last_n": 2}, [A, C, D], A),
         ({"repeat_penalty": 1.5, "repeat_last_n": -1}, [A] + [C, D] * 50, B),
         ({"frequency_penalty": 0.3}, [A], A),
@@ -188,6 +187,17 @@ def test_penalties_see_prompt_and_text(
         for token in [] if as_prompt else history:
             sampler.accept(token)
         assert sampler.sample(rows, 0) == expected
+
+
+def test_penalties_that_see_the_answer_alone(
+    make_sampler: MakeSampler, rows_of: Callable[[dict[int, float]], HostRows]
+) -> None:
+    rows = rows_of({A: 2.5, B: 2.0})
+    with make_sampler(temperature=0.0, repeat_penalty=1.5, penalise_prompt=False) as sampler:
+        sampler.start([A])
+        assert sampler.sample(rows, 0) == A
+        sampler.accept(A)
+        assert sampler.sample(rows, 0) == B
 
 
 def test_drawing_does_not_change_the_history(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from localspec.chat_format.api import ChatPrompt, ChatRequest, Delta, Reply, ToolCall, ToolDelta
@@ -17,7 +18,10 @@ class MarkedFormat(FakeFormat):
 
     def apply(self, request: ChatRequest) -> ChatPrompt:
         self.asked.append(request)
-        return super().apply(request)
+        pairs = zip([None, *request.messages], request.messages, strict=False)
+        # results of several calls follow each other
+        messages = [this for before, this in pairs if not (before and before["role"] == this["role"] == "tool")]
+        return super().apply(replace(request, messages=messages))
 
     def reader(self, prompt: ChatPrompt) -> Any:
         return MarkedReader()

@@ -104,6 +104,16 @@ def test_the_key_comes_either_way(headers: dict[str, str]) -> None:
     assert Client(api_keys=("secret", "other")).get("/", headers=headers).status_code == 200
 
 
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded"])
+def test_a_body_is_json_also_when_curl_says_otherwise(kind: str | None) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    client = Client()
+    body = b'{"prompt": "x"}'
+    assert client("POST", "/v1/completions", content=body, headers=headers).status_code == 200
+    foreign = {**headers, "Origin": "http://evil.com"}
+    assert client("POST", "/v1/completions", content=body, headers=foreign).status_code == 403
+
+
 def test_what_is_an_origin() -> None:
     assert check_origin("HTTP://Localhost:3000/") == "http://localhost:3000"
     assert check_origin("app://obsidian.md") == "app://obsidian.md"

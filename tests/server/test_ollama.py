@@ -425,3 +425,15 @@ class BreakingHost(FakeHost):
 def test_a_download_that_breaks_says_so() -> None:
     got = lines(Client(host=BreakingHost()), "/api/pull", {"model": "fake"})
     assert got[-1] == {"error": "the connection broke"}
+
+
+@pytest.mark.parametrize("content_type", [None, "application/x-www-form-urlencoded", "text/plain"])
+@pytest.mark.parametrize("path", [CHAT, "/api/show", "/tokenize"])
+def test_a_body_is_json_whatever_its_type(content_type: str | None, path: str) -> None:
+    client, _ = marked("x")
+    body = json.dumps({"model": "fake", "messages": HELLO, "content": "x"}).encode()
+    headers = {"content-type": content_type} if content_type else {}
+    assert client("POST", path, content=body, headers=headers).status_code == 200
+    assert client("POST", path, content=b"{", headers=headers).status_code == 400
+    foreign = {**headers, "origin": "https://evil.example"}
+    assert client("POST", path, content=body, headers=foreign).status_code == 403

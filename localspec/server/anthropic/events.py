@@ -27,7 +27,9 @@ _TYPES = {
 def error_shape(problem: Problem) -> dict[str, Any]:
     """An error as Anthropic's clients read it, in a body as in an event."""
     kind = _TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": problem.message}}
+    # the words that agents look for before they shorten a conversation
+    too_long = "prompt is too long: " if problem.code == "context_length_exceeded" else ""
+    return {"type": "error", "error": {"type": kind, "message": too_long + problem.message}}
 
 
 def error_event(problem: Problem) -> bytes:

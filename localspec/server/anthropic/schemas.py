@@ -140,6 +140,21 @@ class CountResponse(BaseModel):
     input_tokens: int
 
 
+class Model(BaseModel):
+    type: Literal["model"] = "model"
+    id: str
+    display_name: str
+    created_at: str
+    lifecycle: Literal["active"] = "active"
+
+
+class ModelList(BaseModel):
+    data: list[Model]
+    has_more: bool = False
+    first_id: str | None
+    last_id: str | None
+
+
 class ErrorDetail(BaseModel):
     type: str
     message: str

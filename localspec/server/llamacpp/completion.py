@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from localspec.server.answers import Answers, Ask, End, Piece, start
+from localspec.server.any_type import AnyTypeRoute
 from localspec.server.disconnect import watched
 from localspec.server.llamacpp import convert, schemas
 from localspec.server.llamacpp.state import generation_settings
@@ -17,7 +18,7 @@ from localspec.server.settings import Settings
 from localspec.server.sse import Stream, event
 from localspec.serving.api import Engine, TokenLogprob
 
-router = APIRouter()
+router = APIRouter(route_class=AnyTypeRoute)
 
 STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 

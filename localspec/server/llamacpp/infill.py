@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request, Response
 
 from localspec.server import fim, limits
+from localspec.server.any_type import AnyTypeRoute
 from localspec.server.llamacpp import convert, schemas
 from localspec.server.llamacpp.completion import STREAMED, write
 from localspec.server.settings import Settings
 from localspec.serving.api import Engine
 
-router = APIRouter()
+router = APIRouter(route_class=AnyTypeRoute)
 
 
 @router.post("/infill", response_model=schemas.Completion, responses=STREAMED)

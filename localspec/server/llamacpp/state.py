@@ -13,12 +13,13 @@ from localspec.engine.params import SamplingParams
 from localspec.errors import ModelNotFoundError
 from localspec.server import about
 from localspec.server.answers import model_name
+from localspec.server.any_type import AnyTypeRoute
 from localspec.server.errors import ApiError
 from localspec.server.llamacpp import samplers, schemas
 from localspec.serving import api
 from localspec.serving.api import Engine, Host, LoadingError, SlotState
 
-router = APIRouter()
+router = APIRouter(route_class=AnyTypeRoute)
 
 _SAMPLING = (
     "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "repeat_penalty", "presence_penalty",
@@ -34,7 +35,7 @@ async def slots(request: Request, model: str | None = None, fail_on_no_slot: str
     """
     engine = _engine(request, model)
     states = [] if engine is None else engine.slots()
-    if fail_on_no_slot and all(state.busy for state in states):
+    if fail_on_no_slot and states and all(state.busy for state in states):
         raise ApiError("no slot available", status=503, retry=True, retry_after=1)
     return [_slot(state) for state in states]
 
@@ -54,9 +55,11 @@ async def props(request: Request, model: str | None = None) -> schemas.Props:
 
 
 def _engine(request: Request, model: str | None) -> Engine | None:
-    """A loaded model: the one that is named, else the first."""
+    """A loaded model: the one that is named, else the first. Raises `ModelNotFoundError` for a name of none."""
     host: Host = request.app.state.host
     name = model_name(model, host, request.app.state.settings)
+    if name is not None and all(name != available.name for available in host.available()):
+        raise ModelNotFoundError(f"there is no model {name[:100]!r}", "see GET /v1/models")
     return next((engine for engine in host.loaded() if name in (None, engine.facts.name)), None)
 
 
@@ -96,7 +99,7 @@ async def _sleeping(request: Request, model: str | None) -> schemas.Props:
                 eos_token="",
                 is_sleeping=True,
             )
-    raise ModelNotFoundError(f"there is no model {model!r}" if model else "there is no model", "see GET /v1/models")
+    raise ModelNotFoundError("there is no model on this machine", "see GET /v1/models")
 
 
 def _with(request: Request, *, n_ctx: int, chat_template: str, **facts: Any) -> schemas.Props:
@@ -122,7 +125,8 @@ def _slot(state: SlotState) -> schemas.Slot:
         speculative=state.method != "plain",
         is_processing=state.busy,
         n_prompt_tokens=state.n_prompt,
-        n_prompt_tokens_processed=state.n_read,
+        # the last token of a prompt is read with the first step of the answer, and watchers take less for reading
+        n_prompt_tokens_processed=state.n_prompt if state.n_read >= state.n_prompt - 1 else state.n_read,
         n_prompt_tokens_cache=state.n_cached,
         params={} if state.params is None else generation_settings(state.params),
         next_token=[

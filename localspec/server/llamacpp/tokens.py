@@ -9,13 +9,14 @@ from fastapi import APIRouter, Request
 
 from localspec.server import limits
 from localspec.server.answers import model_name
+from localspec.server.any_type import AnyTypeRoute
 from localspec.server.llamacpp import schemas
 from localspec.server.llamacpp.completion import text_of
 from localspec.server.openai.conversation import chat_request
 from localspec.server.openai.requests import ChatCompletionRequest
 from localspec.serving.api import Engine
 
-router = APIRouter()
+router = APIRouter(route_class=AnyTypeRoute)
 
 
 def _use(request: Request, model: str | None) -> Any:

@@ -7,11 +7,12 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from localspec.server.any_type import AnyTypeRoute
 from localspec.server.ollama import convert, schemas
 from localspec.server.ollama.docs import STREAMED
 from localspec.server.ollama.run import load_or_unload, respond
 
-router = APIRouter()
+router = APIRouter(route_class=AnyTypeRoute)
 
 
 def form(content: str, thinking: str, calls: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from fastapi import APIRouter, Request
 
 from localspec.errors import ContextLengthError
 from localspec.server.answers import model_name
+from localspec.server.any_type import AnyTypeRoute
 from localspec.server.disconnect import watched
 from localspec.server.errors import ParamError
 from localspec.server.ollama import answer, convert, durations, schemas
 from localspec.server.ollama.docs import ERRORS
 from localspec.serving.api import Engine, Host, Pooled
 
-router = APIRouter()
+router = APIRouter(route_class=AnyTypeRoute)
 
 
 @router.post("/api/embed", responses=ERRORS, response_model_exclude_none=True)

@@ -9,13 +9,14 @@ from fastapi import APIRouter, Request, Response
 
 from localspec.server import fim, limits
 from localspec.server.answers import End, Prompt
+from localspec.server.any_type import AnyTypeRoute
 from localspec.server.errors import ParamError
 from localspec.server.ollama import convert, schemas
 from localspec.server.ollama.docs import STREAMED
 from localspec.server.ollama.run import load_or_unload, respond
 from localspec.server.settings import Bounds
 
-router = APIRouter()
+router = APIRouter(route_class=AnyTypeRoute)
 
 
 def form(content: str, thinking: str, calls: Sequence[dict[str, Any]]) -> dict[str, Any]:

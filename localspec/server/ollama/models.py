@@ -13,6 +13,7 @@ from localspec.errors import ModelNotFoundError
 from localspec.server import about
 from localspec.server.about import About
 from localspec.server.answers import model_name
+from localspec.server.any_type import AnyTypeRoute
 from localspec.server.ollama import convert, schemas
 from localspec.server.ollama.answer import rfc3339
 from localspec.server.ollama.docs import ERRORS
@@ -25,7 +26,7 @@ NEVER = "9999-12-31T23:59:59Z"
 #: clients take a model for one that inserts when they find this in its template, as in those of Ollama's own
 INSERT_MARK = "{# .Suffix: text can be inserted, see `suffix` of /api/generate #}"
 
-router = APIRouter()
+router = APIRouter(route_class=AnyTypeRoute)
 
 
 @router.head("/", include_in_schema=False)

@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
+from localspec.server.any_type import AnyTypeRoute
 from localspec.server.disconnect import watched
 from localspec.server.ollama import convert, schemas
 from localspec.server.ollama.docs import STREAMED
@@ -17,7 +18,7 @@ from localspec.server.ollama.run import error_shape
 from localspec.server.sse import NDJSON, Stream, line
 from localspec.serving.api import Host
 
-router = APIRouter()
+router = APIRouter(route_class=AnyTypeRoute)
 
 SUCCESS = {"status": "success"}
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
 
 from localspec.errors import ModelNotFoundError
+from localspec.server.anthropic import models as anthropic
 from localspec.server.openai import replies
 from localspec.serving.api import Available, Host
 
@@ -36,6 +38,8 @@ def _model(model: Available, host: Host) -> dict[str, Any]:
 async def models(request: Request) -> Any:
     """The models on this machine."""
     host: Host = request.app.state.host
+    if anthropic.wanted(request):
+        return JSONResponse(anthropic.listed(host.available()).model_dump())
     return {"object": "list", "data": [_model(model, host) for model in host.available()]}
 
 
@@ -43,7 +47,8 @@ async def models(request: Request) -> Any:
 async def model(name: str, request: Request) -> Any:
     """One of them."""
     host: Host = request.app.state.host
+    wanted = anthropic.wanted(request)
     for each in host.available():
         if each.name == name:
-            return _model(each, host)
+            return JSONResponse(anthropic.described(each).model_dump()) if wanted else _model(each, host)
     raise ModelNotFoundError(f"there is no model {name[:100]!r}", "GET /v1/models lists them")

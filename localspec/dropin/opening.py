@@ -15,7 +15,7 @@ from localspec.serving.api import Engine
 
 if TYPE_CHECKING:
     from localspec.engine.model import Model
-    from localspec.serving.engine import BatchEngine
+    from localspec.serving.resident import ServedEngine
 
 #: requests that may wait: threads of one program wait for each other, however many they are
 MANY = 1 << 20
@@ -78,39 +78,27 @@ def open_engine(model_path: str | Path, options: LlamaOptions) -> Opened:
         from localspec.engine.weightless import open_weightless
 
         path = hub.find_model(model_path)
-        with open_weightless(path) as model:
+        with open_weightless(path, encoder=True) as model:
             card = Card.of_model(model)
         n_ctx = min(card.n_ctx_train, DEFAULT_N_CTX) if options.n_ctx is None else options.n_ctx or card.n_ctx_train
         engine = _load(path, options, n_ctx)
         return Opened(engine, card, engine.close)
 
 
-def _load(path: Path, options: LlamaOptions, n_ctx: int) -> BatchEngine:
-    from localspec.chat_format.choose import chat_format
-    from localspec.loading import DraftRequest
-    from localspec.serving.embedding import Embedder
-    from localspec.serving.engine import BatchEngine
-    from localspec.serving.facts import facts_of
-    from localspec.session import Session
+def _load(path: Path, options: LlamaOptions, n_ctx: int) -> ServedEngine:
+    from localspec.serving.opening import SessionOpener, Setup
 
-    context = context_params(options, n_ctx)
-    session = Session.open(
-        path,
-        context=context,
+    setup = Setup(
+        default=path,
+        n_slots=options.n_parallel,
+        n_ctx=n_ctx,
+        n_queue=MANY,
+        context=context_params(options),
+        method="plain" if options.speculation == "off" else None,
+        heads=tuple(Path(each) for each in options.heads),
+        draft=options.draft,
         n_gpu_layers=options.n_gpu_layers,
         use_mmap=options.use_mmap,
-        heads=[Path(each) for each in options.heads],
-        draft=None if options.draft is None else DraftRequest(options.draft),
+        strict=True,
     )
-    try:
-        model = session.model
-        return BatchEngine(
-            session,
-            facts_of(session),
-            chat_format(model),
-            n_queue=MANY,
-            embedder=lambda: Embedder(model, context, n_ctx),
-        )
-    except BaseException:
-        session.close()
-        raise
+    return SessionOpener(setup).open(path, lambda *_: None)

@@ -162,12 +162,9 @@ def _also_neutral(name: str) -> tuple[Any, ...]:
     }.get(name, ())
 
 
-def context_params(options: LlamaOptions, n_ctx: int) -> ContextParams:
-    """The parameters of a context with `n_ctx` tokens for each of those that are decoded at once."""
+def context_params(options: LlamaOptions) -> ContextParams:
+    """The parameters of a context, but for its size."""
     return ContextParams(
-        n_ctx=n_ctx * options.n_parallel,
-        n_seq_max=options.n_parallel,
-        partitioned=options.n_parallel > 1,
         n_batch=max(options.n_batch, _LEAST_BATCH),
         n_ubatch=max(min(options.n_batch, options.n_ubatch), _LEAST_BATCH),
         n_threads=options.n_threads,

@@ -109,12 +109,12 @@ def test_options_that_ask_for_nothing_are_quiet() -> None:
 
 def test_options_become_those_of_a_context() -> None:
     options = read_options({"n_batch": 8, "n_threads": 3, "type_k": 8, "type_v": "q4_0"})
-    params = context_params(options, 300)
-    assert (params.n_ctx, params.n_threads, params.type_k, params.type_v) == (300, 3, "q8_0", "q4_0")
+    params = context_params(options)
+    assert (params.n_threads, params.type_k, params.type_v) == (3, "q8_0", "q4_0")
     assert params.flash_attn and params.n_batch >= 512
-    assert not context_params(read_options({"flash_attn": False}), 300).flash_attn
+    assert not context_params(read_options({"flash_attn": False})).flash_attn
     with pytest.raises(ValueError, match="type_k"):
-        context_params(read_options({"type_k": 999}), 300)
+        context_params(read_options({"type_k": 999}))
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:

@@ -109,13 +109,15 @@ class ChainSampler:
     def start(self, prompt: Sequence[int]) -> None:
         """Begin a text after `prompt`: the seed starts over, the penalties see the prompt if the parameters say so, the
         grammar does not."""
+        if not self.params.penalise_prompt:
+            prompt = ()
         L.llama_sampler_reset(self._head.pointer)
         L.llama_sampler_reset(self._tail.pointer)
         self._rng = None
         self._checked = None
         if self._grammar is not None:
             L.llama_sampler_reset(self._grammar.pointer)
-        if self.params.penalised and self.params.penalise_prompt:
+        if self.params.penalised:
             last_n, penalties = self.params.repeat_last_n, self._head.last()
             for token in prompt if last_n < 0 else prompt[-last_n:]:
                 L.llama_sampler_accept(penalties, token)

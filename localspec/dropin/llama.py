@@ -12,15 +12,15 @@ from localspec.dropin import embedding, handlers, pretrained
 from localspec.dropin.absent import refusal
 from localspec.dropin.answer import updates
 from localspec.dropin.asking import Asking
-from localspec.dropin.calls import ChatCall, CompletionCall, GenerateCall
+from localspec.dropin.calls import ChatCall, CompletionCall, Criteria, GenerateCall
 from localspec.dropin.described import Described
 from localspec.dropin.errors import CallError, PackageError
-from localspec.dropin.opening import open_engine
+from localspec.dropin.opening import closer, open_engine
 from localspec.dropin.options import RANDOM_SEED, read_options
 from localspec.dropin.spelling import spelled_by
 from localspec.dropin.telling import tell
 from localspec.dropin.tokenizer import Tokenizer
-from localspec.serving.api import Ended, Written
+from localspec.serving.api import Ended, Request, Update, Written
 
 
 class Llama(Described):
@@ -34,13 +34,12 @@ class Llama(Described):
     """
 
     def __init__(self, model_path: str | PathLike[str], **options: Any) -> None:
-        self._closed = True
         self.model_path = fspath(model_path)
         self._given = {"model_path": self.model_path, **options}
         self.options = read_options(options)
         opened = open_engine(self.model_path, self.options)
-        self._engine, self._card, self._free = opened.engine, opened.card, opened.close
-        self._closed = False
+        self._engine, self._card = opened.engine, opened.card
+        self._free = closer(self, opened)
         self._lock = threading.Lock()
         self._seed = self.options.seed or RANDOM_SEED
         self.verbose = self.options.verbose
@@ -87,7 +86,7 @@ class Llama(Described):
     def _complete(self, call: CompletionCall) -> Any:
         self._check_open()
         request, completion = self._asking.completion(call, self._next_seed(call.seed))
-        answer = updates(self._engine, request, call.stopping_criteria)
+        answer = self._updates(request, call.stopping_criteria)
         return completion.stream(answer) if call.stream else completion.whole(answer)
 
     @spelled_by(ChatCall)
@@ -100,7 +99,7 @@ class Llama(Described):
         if self.chat_handler is not None:
             return handlers.run(self.chat_handler, self, call)
         request, chat = self._asking.chat(call, self._next_seed(call.seed))
-        answer = updates(self._engine, request)
+        answer = self._updates(request)
         return chat.stream(answer) if call.stream else chat.whole(answer)
 
     @spelled_by(ChatCall)
@@ -121,9 +120,13 @@ class Llama(Described):
         self._check_open()
         completion = call.completion(self._next_seed(None))
         request, _ = self._asking.completion(completion, completion.seed or 0)
-        return self._tokens_of(updates(self._engine, request, call.stopping_criteria))
+        return self._tokens_of(self._updates(request, call.stopping_criteria))
 
-    def _tokens_of(self, answer: Iterator[Any]) -> Iterator[int]:
+    def _updates(self, request: Request, criteria: Criteria | None = None) -> Iterator[Update]:
+        # a generator of this object, so that the model stays as long as somebody reads
+        yield from updates(self._engine, request, criteria)
+
+    def _tokens_of(self, answer: Iterator[Update]) -> Iterator[int]:
         for update in answer:
             if isinstance(update, Written):
                 yield from update.tokens
@@ -181,15 +184,11 @@ class Llama(Described):
         self.cache = cache
 
     def close(self) -> None:
-        """Free the model, unless it was given as `engine`. Idempotent."""
-        closed, self._closed = self._closed, True
-        if not closed:
-            self._free()
+        """End what is being written and free the model, unless it was given as `engine`. Idempotent.
 
-    def __del__(self) -> None:
-        # attributes are missing when the constructor failed
-        if not self.__dict__.get("_closed", True):
-            self.close()
+        That happens by itself when nobody has the model any more, and when the program ends.
+        """
+        self._free()
 
     def __enter__(self) -> Llama:
         return self
@@ -209,5 +208,5 @@ class Llama(Described):
         raise refusal(name)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if not self._free.alive:
             raise CallError("this Llama was closed", "make another one")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from localspec import hub
 from localspec.dropin.errors import CallError, as_llama_cpp
@@ -66,6 +68,20 @@ class Opened:
     engine: Engine
     card: Card
     close: Callable[[], None]
+
+
+def closer(owner: Any, opened: Opened) -> weakref.finalize[..., Any]:
+    """What closes the engine once: when called, when `owner` is gone, and when the program ends."""
+
+    def close() -> None:
+        atexit.unregister(opened.close)
+        opened.close()
+
+    made = weakref.finalize(owner, close)
+    # finalizers free samplers and models, which no thread may be using by then: so this comes before all of them
+    made.atexit = False
+    atexit.register(opened.close)
+    return made
 
 
 def open_engine(model_path: str | Path, options: LlamaOptions) -> Opened:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import localspec
+from localspec.dropin.opening import Card, Opened
 from localspec.dropin.options import context_params, read_options
 from localspec.errors import ModelNotFoundError, UsageError
 from tests.dropin.made import llama
@@ -169,6 +171,20 @@ def test_statics_of_llama_cpp() -> None:
     assert localspec.Llama.longest_token_prefix([1, 2], [1, 2, 4]) == 2
     logprobs = localspec.Llama.logits_to_logprobs(np.array([0.0, 1.0, -np.inf]))
     assert np.isclose(np.exp(logprobs).sum(), 1.0) and logprobs[2] == -np.inf
+
+
+def test_the_model_stays_as_long_as_somebody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, closed = FakeEngine(), []
+    opened = Opened(engine, Card.of_engine(engine), lambda: closed.append(True))
+    monkeypatch.setattr("localspec.dropin.llama.open_engine", lambda *_: opened)
+    stream = localspec.Llama("fake.gguf")("hello", stream=True)
+    next(stream)
+    gc.collect()
+    assert not closed
+    assert [chunk["choices"][0]["text"] for chunk in stream] == ["e", "l", "l", "o", ""]
+    del stream
+    gc.collect()
+    assert closed == [True]
 
 
 def test_closing_is_final_and_leaves_an_engine_that_was_given() -> None:

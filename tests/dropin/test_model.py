@@ -6,6 +6,8 @@ Both use the patched library, one thread and flash attention, where results do n
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -147,6 +149,16 @@ def test_embeddings(ours: localspec.Llama) -> None:
 def test_a_pickle_is_the_same_model_again(ours: localspec.Llama) -> None:
     with pickle.loads(pickle.dumps(ours)) as again:
         assert text_of(again(PROMPTS[0], **GREEDY)) == text_of(ours(PROMPTS[0], **GREEDY))
+
+
+def test_a_program_may_end_while_an_answer_is_written(path: str) -> None:
+    code = (
+        "import sys, localspec\n"
+        "model = localspec.Llama(sys.argv[1], n_threads=1)\n"
+        "stream = sys.stream = model('Once upon a time', stream=True, max_tokens=400)\n"
+        "next(stream)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=120)
 
 
 def test_the_end_of_the_context(path: str) -> None:

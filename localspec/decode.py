@@ -22,7 +22,7 @@ from localspec.errors import ContextLengthError, EngineError, LocalspecError, Us
 from localspec.events import DoneEvent, Event, NoteEvent, PromptEvent, StepEvent, StepTimings
 from localspec.job import Job, Limits, Vocab
 from localspec.methods.base import Method, Sampler
-from localspec.reading import common_prefix, piece_size
+from localspec.reading import common_prefix
 from localspec.text import TextStream
 from localspec.tree import MAX_NODES, Tree
 
@@ -155,13 +155,13 @@ class Generator:
         return body[len(self.chain) :]
 
     def read(self, job: Job, most: int | None = None) -> bool:
-        """Read the prompt, or up to about `most` further tokens of it, reusing what the cache holds of it; True when
+        """Read the prompt, or up to `most` further tokens of it, reusing what the cache holds of it; True when
         that is done. The chain is the prompt without its last token then, or `job.reason` says "cancelled"."""
         start = perf_counter()
         if job.left_to_read is None:
             job.left_to_read = self._reuse(job)
         rest = job.left_to_read
-        n = len(rest) if most is None else piece_size(job.n_read, len(rest), most, self.ctx.n_ubatch)
+        n = len(rest) if most is None else min(most, len(rest))
         if n:
             self._pending = rest[:n]
             done = self.ctx.prefill(rest[:n], self.seq, lambda _: not job.cancelled())

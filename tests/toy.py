@@ -93,7 +93,6 @@ class ToyContext:
 
     mode = "toy"
     n_seq_max = 1
-    n_ubatch = 8
     one_pass = False
     tree_limit_reason = None
 

@@ -83,8 +83,6 @@ class TreeContext(Protocol):
     n_ctx: int
     n_vocab: int
     n_seq_max: int
-    #: tokens of a prompt that are evaluated at once
-    n_ubatch: int
     #: "patched" or "stock"
     mode: str
     #: most nodes of one tree (root included); 1 when this model cannot hold trees

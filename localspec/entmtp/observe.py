@@ -21,8 +21,8 @@ from localspec.replay.log import LoggedAnswer
 from localspec.static_tree import MAX_RANK
 from localspec.tree import Topology
 
-#: tokens of one forward pass: the rows of a pass are read before the next. With 64 rows and more, flash attention on
-#: the CPU sums in another order, and hidden states would not be those of decoding
+#: tokens of one forward pass: the rows of a pass are read before the next. With 64 rows and more, attention on CPUs
+#: without the row kernels sums in another order, and hidden states would not be those of decoding
 CHUNK = 48
 #: called with answers seen and answers in all
 Progress = Callable[[int, int], None]

@@ -32,8 +32,7 @@ METHOD_NAMES = ("auto", "ptd", UNION, "heads", "draft", "lookup", "plain")
 #: another rival, where there is a draft model
 RIVAL_NAMES = ("ptd-published", "lookahead", "ptd-chain")
 
-#: largest tree, root included: with 64 rows and more, flash attention on the CPU sums in another order, and the text
-#: would no longer be that of plain decoding to the last bit
+#: largest tree, root included: with 64 rows and more, attention on CPUs without the row kernels sums in another order
 MAX_TREE_NODES = 63
 
 

@@ -53,6 +53,9 @@ __all__ = [
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
+#: seconds that a reply waits for a sign that the engine has taken the request: what is wrong with it is told with a
+#: status then, not in the middle of a stream
+_SETTLE = 0.25
 #: beyond the time that the engine has for an answer: whoever does not keep to it is stuck
 _PATIENCE = 5.0
 
@@ -167,11 +170,17 @@ class Answers:
         # templates, grammars and long texts take their time
         await asyncio.to_thread(self._submit, owner)
         loop = asyncio.get_running_loop()
-        self._pumps = [asyncio.ensure_future(self._pump(choice)) for choice in self._choices]
+        taken: list[asyncio.Future[Exception | None]] = [loop.create_future() for _ in self._choices]
+        pairs = zip(self._choices, taken, strict=True)
+        self._pumps = [asyncio.ensure_future(self._pump(choice, each)) for choice, each in pairs]
         if self.settings.timeout is not None:
             late = ApiError(f"the answer took longer than {self.settings.timeout:g} s", status=504, code="timeout")
             timer = loop.call_later(self.settings.timeout + _PATIENCE, self.abort, late)
             self._stack.callback(timer.cancel)
+        await asyncio.wait(taken, timeout=_SETTLE)
+        for each in taken:
+            if each.done() and (error := each.result()) is not None:
+                raise error
 
     def _submit(self, owner: str) -> None:
         prepared = prepare(self.ask, self.engine, self.settings, owner)
@@ -185,16 +194,22 @@ class Answers:
             if self._closed:
                 generation.cancel()
 
-    async def _pump(self, choice: _Choice) -> None:
+    async def _pump(self, choice: _Choice, taken: asyncio.Future[Exception | None]) -> None:
+        """Read one answer into the queue; `taken` gets the error that comes in place of its first update, else None."""
         try:
             async for update in choice.generation:
                 self._queue.put_nowait((choice, update))
+                if not taken.done():
+                    taken.set_result(None)
                 if isinstance(update, Ended):
                     return
         except Exception as error:
-            self._queue.put_nowait((choice, error))
+            failure = error
         else:
-            self._queue.put_nowait((choice, EngineError("the engine left the answer without an end")))
+            failure = EngineError("the engine left the answer without an end")
+        self._queue.put_nowait((choice, failure))
+        if not taken.done():
+            taken.set_result(failure)
 
     def abort(self, error: LocalspecError) -> None:
         """End all of them with an error."""

@@ -40,6 +40,7 @@ def health_of(host: Host) -> tuple[int, dict[str, Any]]:
     return 503, body
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", responses=_HEALTH, tags=["server"])
 @router.get("/v1/health", responses=_HEALTH, tags=["server"])
 async def health(request: Request) -> Response:
@@ -48,6 +49,7 @@ async def health(request: Request) -> Response:
     return JSONResponse(body, status)
 
 
+@router.head("/", include_in_schema=False)
 @router.get("/", tags=["server"])
 async def root(request: Request) -> dict[str, Any]:
     """What this is."""

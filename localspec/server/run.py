@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Protocol
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 
 #: connections at once, which takes no memory worth speaking of and leaves file descriptors for models
 _CONNECTIONS = 512
+#: seconds within which a second signal is the same as the first
+_TWICE = 0.5
 #: seconds for answers that were ended to be told so
 _FAREWELL = 2.0
 
@@ -79,6 +83,7 @@ class Server(uvicorn.Server):
             app,
             http=protocol,
             ws="none",
+            lifespan="off",
             log_config=None,
             access_log=False,
             proxy_headers=False,
@@ -88,6 +93,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._app, self._grace, self._on_start = app, settings.grace, on_start
+        self._asked = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -105,13 +111,17 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Of signals: the first one asks, the second one does not."""
+        now = time.monotonic()
         if self.should_exit:
+            # wrappers such as `timeout` and npm send each signal twice
+            if now - self._asked < _TWICE:
+                return
             self.force_exit = True
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._end_answers)
         elif self._app.state.running:
             log.warning("%d answers may go on for %g s; once more ends them", len(self._app.state.running), self._grace)
-        self.should_exit = True
+        self.should_exit, self._asked = True, now
 
     def _end_answers(self) -> None:
         error = ApiError("the server is being ended", status=503, type=UNAVAILABLE, code="shutting_down", retry=True)
@@ -136,11 +146,14 @@ class Server(uvicorn.Server):
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens. Raises `UsageError` when the address cannot be had."""
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        # of "localhost" most clients mean the older address
+        family, kind, proto, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
         listener = socket.socket(family, kind, proto)
         try:
-            # a server that was just ended leaves its port in a state that only this overcomes
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if os.name != "nt":  # where it would let two servers have one port
+                # a server that was just ended leaves its port in a state that only this overcomes
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             listener.listen(1024)
         except OSError:

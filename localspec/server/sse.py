@@ -7,7 +7,7 @@ what closes the work behind it, and how an error looks in the middle of the stre
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
@@ -16,7 +16,8 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from localspec.server.disconnect import ClientGoneError, watched
+from localspec.server.disconnect import ClientGoneError, gone
+from localspec.server.encoding import dumps
 from localspec.server.errors import Problem, openai_shape, problem_of
 
 log = logging.getLogger(__name__)
@@ -24,14 +25,7 @@ log = logging.getLogger(__name__)
 SSE, NDJSON = "text/event-stream; charset=utf-8", "application/x-ndjson"
 #: a comment: every reader of events skips it
 KEEP_ALIVE = b": keep-alive\n\n"
-#: what ends a line for readers that split at more than newlines; in JSON it stands in texts alone, which may escape it
-_LINE_ENDS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
 DONE = b"data: [DONE]\n\n"
-
-
-def dumps(data: Any) -> str:
-    """JSON on one line, as clients get it. NaN and infinities have no place in it: they raise `ValueError`."""
-    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_LINE_ENDS)
 
 
 def event(data: Mapping[str, Any], name: str | None = None) -> bytes:
@@ -82,59 +76,82 @@ class Stream(Response):
         self.raw_headers = [(name, value) for name, value in self.raw_headers if name != b"content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sender = _Sender(send)
         try:
-            await watched(receive, self._send_all(send))
-        except ClientGoneError:
-            log.debug("a client went away during its answer")
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._until_gone, receive, group.cancel_scope)
+                group.start_soon(self._until_stuck, sender, group.cancel_scope)
+                if self._keep_alive is not None:
+                    group.start_soon(self._beat, sender, self._keep_alive)
+                with contextlib.suppress(ClientGoneError):
+                    await self._send_all(sender)
+                group.cancel_scope.cancel()
         finally:
             await self._close()
 
-    async def _send_all(self, send: Send) -> None:
-        sender = _Sender(send, self._write_timeout)
+    async def _send_all(self, sender: _Sender) -> None:
         await sender({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        beating = asyncio.ensure_future(self._beat(sender))
         try:
-            try:
-                async for chunk in self._chunks:
-                    await sender.body(chunk)
-            except ClientGoneError:
-                raise
-            except Exception as error:
-                await sender.body(self._on_error(problem_of(error)))
+            async for chunk in self._chunks:
+                await sender.body(chunk)
+        except ClientGoneError:
+            raise
+        except Exception as error:
+            await sender.body(self._on_error(problem_of(error)))
         finally:
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
             if isinstance(self._chunks, AsyncGenerator):
                 await self._chunks.aclose()
-        await sender.body(b"", more=False)
+        sender.ended = True
+        await sender({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _beat(self, sender: _Sender) -> None:
-        if self._keep_alive is None:
-            return
-        while True:
-            await asyncio.sleep(max(0.01, sender.last + self._every - sender.now()))
-            if sender.now() - sender.last >= self._every:
-                await sender.body(self._keep_alive)
+    async def _until_gone(self, receive: Receive, work: anyio.CancelScope) -> None:
+        await gone(receive)
+        log.debug("a client went away during its answer")
+        work.cancel()
+
+    async def _until_stuck(self, sender: _Sender, work: anyio.CancelScope) -> None:
+        """One look at times is far cheaper than a time limit for each event."""
+        while sender.waited < self._write_timeout:
+            await asyncio.sleep(max(0.01, self._write_timeout - sender.waited) / 2)
+        log.warning("a client that did not read its answer was left")
+        work.cancel()
+
+    async def _beat(self, sender: _Sender, keep_alive: bytes) -> None:
+        with contextlib.suppress(ClientGoneError):
+            while True:
+                await asyncio.sleep(max(0.01, self._every - sender.silent))
+                if sender.silent >= self._every and not sender.ended:
+                    await sender.body(keep_alive)
 
 
 class _Sender:
-    """`send`, one at a time and not for ever. Raises `ClientGoneError` when nobody reads."""
+    """`send`, and for how long it has not. Raises `ClientGoneError` when there is nobody to send to."""
 
-    def __init__(self, send: Send, timeout: float) -> None:
-        self._send, self._timeout = send, timeout
-        self._lock = asyncio.Lock()
-        self.now = asyncio.get_running_loop().time
-        self.last = self.now()
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._now = asyncio.get_running_loop().time
+        self._last = self._now()
+        self._begun: float | None = None
+        self.ended = False
+
+    @property
+    def silent(self) -> float:
+        """Seconds since something was sent."""
+        return self._now() - self._last
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the client has not read what is being sent."""
+        return 0.0 if self._begun is None else self._now() - self._begun
 
     async def __call__(self, message: dict[str, Any]) -> None:
-        async with self._lock:
-            try:
-                # not `wait_for`: before Python 3.12 it loses a cancellation that comes just as its work ends
-                with anyio.fail_after(self._timeout):
-                    await self._send(message)
-            except OSError:
-                raise ClientGoneError from None
-            self.last = self.now()
+        self._last = self._now()
+        self._begun = self._begun or self._last
+        try:
+            await self._send(message)
+        except OSError:
+            raise ClientGoneError from None
+        self._begun = None
 
-    async def body(self, chunk: bytes, more: bool = True) -> None:
-        await self({"type": "http.response.body", "body": chunk, "more_body": more})
+    async def body(self, chunk: bytes) -> None:
+        await self({"type": "http.response.body", "body": chunk, "more_body": True})

@@ -84,11 +84,14 @@ class Answer:
                     yield update
                 if self._updates or self._over:
                     continue
+                # not wait_for, which may lose a cancellation before Python 3.12
+                alarm = self._loop.call_later(_LOOK, event.set)
                 try:
-                    await asyncio.wait_for(event.wait(), _LOOK)
-                except asyncio.TimeoutError:
-                    if (error := self._dead()) is not None:
-                        raise error from None
+                    await event.wait()
+                finally:
+                    alarm.cancel()
+                if not self._updates and (error := self._dead()) is not None:
+                    raise error
         finally:
             self.cancel()
 

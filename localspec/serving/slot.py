@@ -120,7 +120,7 @@ class Slot:
         self._show()
 
     def read(self, most: int) -> Event | None:
-        """Read up to about `most` tokens of the prompt; the event is that the prompt was read."""
+        """Read up to `most` tokens of the prompt; the event is that the prompt was read."""
         work = self._at_work()
         job = work.job
         try:
@@ -280,7 +280,7 @@ class Slot:
             task=work.answer.id,
             method=job.method.name,
             n_prompt=len(job.prompt),
-            n_read=stats.n_cached + job.n_read,
+            n_read=stats.n_cached + job.n_read if work.reading else len(job.prompt),
             n_cached=stats.n_cached,
             n_decoded=stats.n_tokens,
             n_left=left,

@@ -67,7 +67,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Model]]
 
 @pytest.fixture(scope="session")
 def tiny_q4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Model]]:
-    """The same models with Q4_1 weights: a row has the same bits whatever the size of its batch, up to 63."""
+    """The same models with Q4_1 weights: a row has the same bits whatever the size of its batch."""
     yield from _load_tiny(tmp_path_factory.mktemp("tiny_q4"), quantised=True)
 
 

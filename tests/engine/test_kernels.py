@@ -37,10 +37,10 @@ def test_a_token_gets_the_same_row_alone_and_among_others(
     """To the bit, also where llama.cpp changes its path (512 cells) and with more threads than heads."""
     rng = np.random.default_rng(n_context)
     ctx = make_patched(tiny_q4["llama"], n_ctx=1024, n_threads=n_threads, n_threads_batch=n_threads)
-    prompt, chain = random_tokens(rng, n_context), random_tokens(rng, 63)
+    prompt, chain = random_tokens(rng, n_context), random_tokens(rng, 100)
     ctx.prefill(prompt)
-    together = ctx.decode(chain, list(range(-1, 62)))
-    expected = [together.logits(i).copy() for i in range(63)]
+    together = ctx.decode(chain, list(range(-1, 99)))
+    expected = [together.logits(i).copy() for i in range(100)]
     ctx.drop()
     for i, token in enumerate(chain[:20]):
         np.testing.assert_array_equal(ctx.decode([token], [-1]).logits(0), expected[i])

@@ -1,8 +1,6 @@
 """The patched library against plain decoding: every node's row, and what follows an accepted path.
 
-The tiny models have Q4_1 weights, so on the CPU rows are compared bit by bit. That holds for calls of at most 63 nodes,
-at any length of the context, as long as the model has at least as many heads as there are threads: from 64 rows on,
-flash attention sums in another order, and with fewer heads a single row of a long context does.
+The tiny models have Q4_1 weights, so on the CPU rows are compared bit by bit.
 """
 
 from __future__ import annotations

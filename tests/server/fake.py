@@ -98,7 +98,7 @@ class FakeGeneration:
         for part in [script] if isinstance(script, str) else script:
             if isinstance(part, LocalspecError):
                 raise part
-            for token in part.encode():
+            for token in engine.spelled(part):
                 if self.cancelled:
                     reason, eog = "cancelled", False
                     break
@@ -195,6 +195,10 @@ class FakeEngine:
         )
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        return list(text.encode())
+
+    def spelled(self, text: str) -> list[int]:
+        """The tokens that the model writes a text with."""
         return list(text.encode())
 
     def fim(self) -> FimTokens | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from localspec.chat_format.api import ChatPrompt, ChatRequest, Delta, Reply, ToolCall, ToolDelta
 from localspec.engine.params import SamplingParams
-from localspec.errors import EngineError
+from localspec.errors import EngineError, UsageError
 from localspec.server.openai.replies import ChatCompletion, ErrorBody
+from localspec.serving.api import Update
 from tests.server.client import Client
-from tests.server.fake import FakeEngine, FakeFormat
+from tests.server.fake import FakeEngine, FakeFormat, FakeGeneration
 
 PATH = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -309,6 +311,7 @@ for _ in range(100):
         ({"messages": [{"role": "user", "content": "x"}] * 5000}, "messages"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
          "messages[0].tool_calls[0].function.arguments"),
+        ({"reasoning_effort": "\ud800"}, "reasoning_effort"),
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": 1e9}, "temperature"),
@@ -362,6 +365,26 @@ def test_what_is_not_known_is_told() -> None:
     events = client.events(PATH, {"messages": HELLO, "stream": True, "prediction": {"type": "content"}})
     assert events[-2]["warnings"] == reply["warnings"][:1]
     assert "reasoning_effort" in ask(client, reasoning_effort="high")["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"\ud800": 1},
+        {"model": "\ud800"},
+        {"user": "\ud800"},
+        {"metadata": {"\ud800": "\ud800"}},
+        {"tools": [{"type": "\ud800"}]},
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"\ud800": 1}}}]},
+        {"response_format": {"type": "json_object", "schema": {"\ud800": 1}}},
+        {"chat_template_kwargs": {"a": ["\ud800"]}},
+    ],
+)
+def test_half_characters_break_no_reply(fields: dict[str, Any]) -> None:
+    client = Client()
+    for stream in (False, True):
+        assert client.post(PATH, {"messages": HELLO, **fields, "stream": stream}).status_code in (200, 400, 404)
+        assert client.post("/v1/responses", {"input": "x", **fields, "stream": stream}).status_code in (200, 400, 404)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -430,3 +453,13 @@ def test_bodies_that_are_none() -> None:
         response = client("POST", PATH, content=content, headers={"Content-Type": kind})
         assert response.status_code == status, content[:20]
         ErrorBody.model_validate(response.json())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_engine_refuses_at_once_has_a_status(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: FakeGeneration) -> Iterator[Update]:
+        raise UsageError("grammar cannot be used: expecting ')'")
+        yield
+
+    monkeypatch.setattr(FakeGeneration, "_updates", refused)
+    assert "expecting ')'" in refusal(Client(), grammar="root ::= (", stream=stream)["message"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from datetime import datetime, timezone
 from typing import Any
 
@@ -140,7 +141,12 @@ def _info(model: About) -> dict[str, Any]:
         f"{arch}.context_length": model.context,
         f"{arch}.embedding_length": model.n_embd,
     }
-    return {key: value for key, value in info.items() if value is not None}
+    # a file may say infinity, which JSON cannot
+    return {key: value for key, value in info.items() if value is not None and _sayable(value)}
+
+
+def _sayable(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _time(seconds: float) -> str:

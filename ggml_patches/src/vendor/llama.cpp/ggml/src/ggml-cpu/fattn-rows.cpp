@@ -23,7 +23,7 @@ bool ggml_fattn_rows_supported(const ggml_tensor * dst) {
     const ggml_tensor * k = dst->src[1];
     const ggml_tensor * v = dst->src[2];
 
-    return ggml_row_kernels_enabled() && q->ne[1] < GGML_FA_TILE_Q && q->type == GGML_TYPE_F32 &&
+    return ggml_row_kernels_enabled() && q->type == GGML_TYPE_F32 &&
         fattn_rows::type_supported(k->type) && fattn_rows::type_supported(v->type) &&
         k->ne[2] == v->ne[2] && k->ne[3] == v->ne[3] && q->ne[3] == k->ne[3] && q->ne[2]%k->ne[2] == 0;
 }

@@ -11,7 +11,7 @@ struct ggml_compute_params;
 extern "C" {
 #endif
 
-// Flash attention for few query rows (fewer than GGML_FA_TILE_Q per stream).
+// Flash attention for any number of query rows.
 //
 // All heads of a group and all query rows share each K and V cell, and a row's result depends on the cells that its mask lets it
 // see and on their order, on nothing else: not on the other rows, the masked cells between, the padding or the threads.

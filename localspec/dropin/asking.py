@@ -41,7 +41,7 @@ class Asking:
         sampling = sampling_of(call, seed, self._options.last_n_tokens_size)
         with as_llama_cpp():
             prompt = self._engine.chat.apply(chat_request(call, self._options.reasoning_format))
-        request = self._request(call, self._chat_tokens(prompt), constrained(sampling, prompt), top)
+        request = self._request(call, self._chat_tokens(prompt), prompt.constrained(sampling), top)
         request = replace(
             request, stops=tuple(dict.fromkeys((*request.stops, *prompt.stops))), preserved=prompt.preserved
         )
@@ -87,8 +87,3 @@ class Asking:
 
     def _text(self, tokens: Sequence[int]) -> str:
         return b"".join(self._engine.piece(token, special=False) for token in tokens).decode("utf-8", "ignore")
-
-
-def constrained(sampling: SamplingParams, prompt: ChatPrompt) -> SamplingParams:
-    """The sampling under the grammar of a chat format."""
-    return sampling if prompt.grammar is None else replace(sampling, grammar=prompt.grammar)

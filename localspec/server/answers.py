@@ -28,7 +28,7 @@ from fastapi import Request
 
 from localspec.chat_format.api import Delta, Reply, ReplyReader
 from localspec.errors import EngineError, LocalspecError
-from localspec.server import reports
+from localspec.server import reports, speculation
 from localspec.server.asking import Ask, Prompt, chat_tokens, check_tokens, model_name, prepare
 from localspec.server.disconnect import watched
 from localspec.server.errors import ApiError, ParamError
@@ -91,7 +91,7 @@ class End:
 
     @property
     def speculation(self) -> dict[str, Any]:
-        return reports.told(self.ended.speculation, self.requested)
+        return speculation.told(self.ended.speculation, self.requested)
 
 
 class _Choice:

@@ -1,10 +1,15 @@
-"""The `speculation` object of requests; `reports.told` makes that of replies."""
+"""The `speculation` object of requests and replies."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from localspec.errors import UsageError
 from localspec.server.errors import ParamError
+from localspec.server.reports import told
 from localspec.serving.api import Facts
+
+__all__ = ["RULES", "asked", "told"]
 
 #: rules of acceptance that requests can name
 RULES = ("strict", "typical", "loose")
@@ -20,10 +25,14 @@ def asked(method: str | None, accept: str | None, facts: Facts) -> tuple[str | N
     if method is None or method == "auto":
         return None, accept
     # not needed by servers that nobody asks for a method, and it loads the native library
+    from localspec.serving.methods import REQUEST_NAMES
     from localspec.serving.methods import asked as engine_asked
 
-    try:
-        found = engine_asked(method, facts.methods)
-    except UsageError as error:
-        raise ParamError("speculation.method", error.message, error.hint) from None
-    return found.method, accept or found.accept
+    found = {}
+    for name in REQUEST_NAMES:
+        with suppress(UsageError):
+            found[name] = engine_asked(name, facts.methods)
+    if method not in found:
+        message = f"the model {facts.name} has nothing for the method {method!r}"
+        raise ParamError("speculation.method", message, f"one of {', '.join(found)}")
+    return found[method].method, accept or found[method].accept

@@ -21,6 +21,7 @@ from localspec.serving.embeddings import Embeddings
 from localspec.serving.pieces import Pieces
 from localspec.serving.queue import FairQueue
 from localspec.serving.slot import Slot
+from localspec.serving.turns import TURNS
 from localspec.serving.watch import Watcher
 from localspec.session import Session
 
@@ -158,14 +159,20 @@ class BatchEngine:
     def _watch(self, slot: Slot, event: Event) -> None:
         self._watcher.feed(slot, event)
 
+    def _turn(self) -> bool:
+        """Do a little of all there is to do; False when there was nothing."""
+        with TURNS:
+            self._turn_began = monotonic()
+            embedding = self._embeddings.step()
+            busy = self._batch.turn() or embedding
+            self._turn_began = None
+        return busy
+
     def _run(self) -> None:
         try:
             while not self._closing:
                 self._wake.clear()
-                self._turn_began = monotonic()
-                embedding = self._embeddings.step()
-                busy = self._batch.turn() or embedding
-                self._turn_began = None
+                busy = not self.idle and self._turn()
                 if not busy:
                     self._embeddings.rest()
                     self._wake.wait(IDLE)

@@ -39,7 +39,6 @@ class Ask:
     top_logprobs: int | None = None
     ignore_eos: bool = False
     cache_prompt: bool = True
-    user: str = ""
     warnings: tuple[str, ...] = ()
 
 

@@ -1,7 +1,7 @@
 """Whose turn it is: the engines of a process share its cores.
 
-Two passes at once would each wait for threads that the other keeps from running, and both would take far longer than one
-after the other.
+Two passes at once would each wait for threads that the other keeps from running, and both would take far longer than
+one after the other.
 """
 
 from __future__ import annotations

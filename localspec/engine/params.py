@@ -136,7 +136,8 @@ class GrammarStart:
 class SamplingParams:
     """The sampler chain of llama.cpp. Temperature 0 takes the best token after bias, penalties and grammar.
 
-    `seed` None (or -1) draws a seed, which the sampler records. `repeat_last_n` -1 means the whole context. `grammar`
+    `seed` None (or -1) draws a seed, which the sampler records. `repeat_last_n` -1 means the whole context; without
+    `penalise_prompt` the penalties see the answer alone. `grammar`
     is GBNF with a rule named `root`; `json_schema` is a schema (a dict or its JSON text); at most one of the two.
     """
 
@@ -149,6 +150,7 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repeat_last_n: int = 64
+    penalise_prompt: bool = True
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
     grammar: str | None = None

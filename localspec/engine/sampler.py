@@ -103,7 +103,10 @@ class ChainSampler:
         return {**self.params.logit_bias, **dict.fromkeys(self._model.suppressed, -math.inf)}
 
     def start(self, prompt: Sequence[int]) -> None:
-        """Begin a text after `prompt`: the seed starts over, the penalties see the prompt, the grammar does not."""
+        """Begin a text after `prompt`: the seed starts over, the penalties see the prompt if the parameters say so, the
+        grammar does not."""
+        if not self.params.penalise_prompt:
+            prompt = ()
         L.llama_sampler_reset(self._head.pointer)
         L.llama_sampler_reset(self._tail.pointer)
         self._rng = None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 from localspec.errors import UsageError
 from localspec.server.errors import ParamError
-from localspec.serving.api import Facts, Speculation
+from localspec.server.reports import told
+from localspec.serving.api import Facts
+
+__all__ = ["RULES", "asked", "told"]
 
 #: rules of acceptance that requests can name
 RULES = ("strict", "typical", "loose")
@@ -34,19 +36,3 @@ def asked(method: str | None, accept: str | None, facts: Facts) -> tuple[str | N
         message = f"the model {facts.name} has nothing for the method {method!r}"
         raise ParamError("speculation.method", message, f"one of {', '.join(found)}")
     return found[method].method, accept or found[method].accept
-
-
-def told(speculation: Speculation, requested: str | None) -> dict[str, Any]:
-    """What a reply tells of its speculation."""
-    speedup = speculation.speedup
-    return {
-        "method": "off" if speculation.method == "plain" else speculation.method,
-        "requested": requested or "auto",
-        "lossless": speculation.lossless,
-        "forgiven": speculation.forgiven,
-        "tokens_per_step": round(speculation.tokens_per_step, 3),
-        "speedup_vs_plain": None if speedup is None else round(speedup, 3),
-        "reason": speculation.reason,
-        "drafted": speculation.drafted,
-        "accepted": speculation.accepted,
-    }

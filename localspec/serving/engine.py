@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import logging
 import threading
@@ -60,6 +61,8 @@ class BatchEngine:
         self._turn_began: float | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=f"engine of {facts.name}", daemon=True)
+        # before the finalizers of what this thread uses
+        atexit.register(self.close)
         self._thread.start()
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
@@ -143,6 +146,7 @@ class BatchEngine:
         """End all requests with an error, and close the session. Idempotent; waits for the step under way."""
         self._closing = True
         self._wake.set()
+        atexit.unregister(self.close)
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSE)
             if self._thread.is_alive():

@@ -6,6 +6,7 @@
 #include "ggml-cpu.h"
 #include "ggml.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -326,6 +327,31 @@ static void check_same_bits(const shape & s, int n_kv) {
     }
 }
 
+// queries of several texts, each of which has a part of the cells to itself: every row is what it is alone
+static void check_texts_apart(const shape & s, int n_part, const std::vector<int> & text_of_query) {
+    const int n_texts = *std::max_element(text_of_query.begin(), text_of_query.end()) + 1;
+    input in = random_input(s, n_texts*n_part, (int) text_of_query.size());
+    for (int h = 0; h < s.mask_heads; ++h) {
+        for (int iq = 0; iq < in.n_q; ++iq) {
+            for (int c = 0; c < in.n_kv; ++c) {
+                // one that sees nothing may stand anywhere
+                if (c/n_part != text_of_query[iq] || c%n_part > n_part/2 + iq || text_of_query[iq] == 1) {
+                    in.m(0, h, iq, c) = HIDDEN;
+                }
+            }
+        }
+    }
+    const std::vector<float> all = run(in, 1);
+    CHECK(worst_error(all, reference(in)) < 1e-5);
+    for (int n_threads : { 2, 3 }) {
+        CHECK(run(in, n_threads) == all);
+    }
+    for (int iq = 0; iq < in.n_q; ++iq) {
+        input one = one_query(in, iq);
+        CHECK(same_row(in, run(one, randint(1, 3)), 0, all, iq));
+    }
+}
+
 // a row that sees nothing is zero, and infinite or NaN cells stay with the rows that see them
 static void check_odd_values() {
     shape s = { 64, 64, 6, 2 };
@@ -399,6 +425,11 @@ int main() {
     }
     check_accuracy(shapes[0], 20000, 3, 1e-5);
     check_same_bits(shapes[0], 9000);
+    for (int n_part : { 40, 64, 600 }) {
+        check_texts_apart(shapes[0], n_part, { 0, 0, 0, 2, 2, 3, 4, 4, 4, 4 });
+        check_texts_apart(shapes[1], n_part, { 3, 2, 1, 1, 0, 3, 3, 0, 2 });
+        check_texts_apart(shapes.back(), n_part, { 0, 0, 1, 2, 2 });
+    }
     check_odd_values();
 
     printf("test-flash-attn-rows: ok\n");

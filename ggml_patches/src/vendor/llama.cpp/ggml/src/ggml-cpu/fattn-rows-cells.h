@@ -53,6 +53,61 @@ struct mask_rows {
     }
 };
 
+// the blocks b0 .. b1 that hold all cells that a query row sees; none: b0 == b1
+struct span {
+    int64_t b0, b1;
+
+    bool meets(const span & other) const {
+        return b0 == b1 || other.b0 == other.b1 || (b0 < other.b1 && other.b0 < b1);
+    }
+
+    void add(const span & other) {
+        if (b0 == b1) {
+            *this = other;
+        } else if (other.b0 != other.b1) {
+            b0 = std::min(b0, other.b0);
+            b1 = std::max(b1, other.b1);
+        }
+    }
+};
+
+static inline bool sees_any(const mask_rows & rows, int64_t iq, int64_t b) {
+    const __m256i ninf = _mm256_set1_epi16((short) 0xfc00);
+    ggml_fp16_t place[BLOCK];
+    const ggml_fp16_t * m  = rows.block(iq, 0, b, place);
+    const __m256i       lo = _mm256_loadu_si256((const __m256i *) m);
+    const __m256i       hi = _mm256_loadu_si256((const __m256i *) (m + 16));
+    return _mm256_movemask_epi8(_mm256_and_si256(_mm256_cmpeq_epi16(lo, ninf), _mm256_cmpeq_epi16(hi, ninf))) != -1;
+}
+
+static inline span span_of_row(const mask_rows & rows, int64_t iq, int64_t n_blk) {
+    span s = { 0, n_blk };
+    while (s.b0 < s.b1 && !sees_any(rows, iq, s.b0)) {
+        ++s.b0;
+    }
+    while (s.b0 < s.b1 && !sees_any(rows, iq, s.b1 - 1)) {
+        --s.b1;
+    }
+    return s;
+}
+
+// how many query rows from q0 on, max at most, are to share a pass. all rows of a pass are computed for all cells that any of
+// them sees, so those of texts that lie apart in the cache go separate ways
+static inline int64_t n_together(const mask_rows & rows, int64_t n_blk, int64_t q0, int64_t max) {
+    if (max == 1 || !rows.mask || rows.mask->ne[2] > 1) {
+        return max;
+    }
+    span all = span_of_row(rows, q0, n_blk);
+    for (int64_t n = 1; n < max; ++n) {
+        const span next = span_of_row(rows, q0 + n, n_blk);
+        if (!all.meets(next)) {
+            return n;
+        }
+        all.add(next);
+    }
+    return max;
+}
+
 struct cells {
     int64_t    n_blk;
     int64_t    n_list;

@@ -39,11 +39,13 @@ size_t ggml_fattn_rows_wdata_size(const ggml_tensor * dst, int n_tasks) {
 
 // calls f(stream, first query row, rows, first KV head, heads) for all passes
 template <typename F>
-static void for_passes(const fattn_rows::plan & pl, int64_t n_streams, F && f) {
-    for (int64_t i3 = 0; i3 < n_streams; ++i3) {
-        for (int64_t q0 = 0; q0 < pl.n_q; q0 += pl.tile_q) {
+static void for_passes(const fattn_rows::plan & pl, const ggml_tensor * dst, F && f) {
+    for (int64_t i3 = 0; i3 < dst->src[0]->ne[3]; ++i3) {
+        const fattn_rows::mask_rows rows = { dst->src[3], i3, pl.n_kv };
+        for (int64_t q0 = 0, nq; q0 < pl.n_q; q0 += nq) {
+            nq = fattn_rows::n_together(rows, pl.n_blk, q0, std::min(pl.tile_q, pl.n_q - q0));
             for (int64_t h0 = 0; h0 < pl.n_head_kv; h0 += pl.tile_h) {
-                f(i3, q0, std::min(pl.tile_q, pl.n_q - q0), h0, std::min(pl.tile_h, pl.n_head_kv - h0));
+                f(i3, q0, nq, h0, std::min(pl.tile_h, pl.n_head_kv - h0));
             }
         }
     }
@@ -60,7 +62,7 @@ static void compute_alone(const ggml_compute_params * params, ggml_tensor * dst)
     const int64_t n_heads   = pl.n_head_kv*n_streams;
     const int64_t t0 = n_heads*params->ith/params->nth;
     const int64_t t1 = n_heads*(params->ith + 1)/params->nth;
-    for_passes(pl, n_streams, [&](int64_t i3, int64_t q0, int64_t nq, int64_t h0, int64_t nh) {
+    for_passes(pl, dst, [&](int64_t i3, int64_t q0, int64_t nq, int64_t h0, int64_t nh) {
         const int64_t t = i3*pl.n_head_kv + h0;
         if (t >= t0 && t < t1) {
             w.start(i3, q0, nq, h0, nh);
@@ -78,7 +80,7 @@ static void compute_together(const ggml_compute_params * params, ggml_tensor * d
     fattn_rows::worker w(pl, dst, params->wdata, params->ith, params->nth);
 
     bool first = true;
-    for_passes(pl, dst->src[0]->ne[3], [&](int64_t i3, int64_t q0, int64_t nq, int64_t h0, int64_t nh) {
+    for_passes(pl, dst, [&](int64_t i3, int64_t q0, int64_t nq, int64_t h0, int64_t nh) {
         if (!first) {
             ggml_barrier(params->threadpool); // the scores of the last pass have been read
         }

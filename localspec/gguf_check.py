@@ -108,7 +108,8 @@ def _type_sizes() -> dict[int, tuple[str, int, int]]:
     return sizes
 
 
-def _file_type_name(value: Scalar | None) -> str | None:
+def file_type_name(value: Scalar | None) -> str | None:
+    """The name of a file type, such as "Q4_K_M"; None for what is no number."""
     from gguf.constants import LlamaFileType
 
     if not isinstance(value, int):
@@ -155,7 +156,7 @@ class _Header(Cursor):
             version=version,
             arch=arch,
             name=self._text(b"general.name"),
-            file_type=_file_type_name(self.scalars.get(b"general.file_type")),
+            file_type=file_type_name(self.scalars.get(b"general.file_type")),
             n_tensors=n_tensors,
             n_kv=n_kv,
             n_params=n_params,

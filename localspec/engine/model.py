@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from llama_cpp import llama_cpp as L
 
 from localspec.engine import bindings, logs, memory
 from localspec.engine.base import TreeContext
+from localspec.engine.metadata import metadata_of, native_string
 from localspec.engine.params import ContextParams, available_memory, check_gpu_layers
 from localspec.errors import EngineError, LocalspecError, ModelError
 from localspec.fingerprint import file_fingerprint
@@ -51,7 +52,7 @@ class Model:
         self._owned: weakref.WeakSet[Any] = weakref.WeakSet()
         self._free = weakref.finalize(self, _release, handle, self._owned)
         self.vocab = L.llama_model_get_vocab(handle)
-        self.metadata = _metadata(handle)
+        self.metadata: Mapping[str, str] = metadata_of(handle)
         self.gguf_name: str | None = self.metadata.get("general.name") or None
         self.arch = self.metadata.get("general.architecture", "")
         self.n_vocab = int(L.llama_vocab_n_tokens(self.vocab))
@@ -61,9 +62,10 @@ class Model:
         self.n_swa = int(L.llama_model_n_swa(handle))
         self.n_params = int(L.llama_model_n_params(handle))
         self.size_bytes = int(L.llama_model_size(handle))
-        self.description = _native_string(lambda buffer, size: L.llama_model_desc(handle, buffer, size))
+        self.description = native_string(lambda buffer, size: L.llama_model_desc(handle, buffer, size))
         self.is_recurrent = bool(L.llama_model_is_recurrent(handle))
         self.is_hybrid = bool(L.llama_model_is_hybrid(handle))
+        self.is_encoder = self.metadata.get(f"{self.arch}.attention.causal") == "false"
         self.bos = _token(L.llama_vocab_bos(self.vocab))
         self.eos = _token(L.llama_vocab_eos(self.vocab))
         self.eot = _token(L.llama_vocab_eot(self.vocab))
@@ -81,8 +83,10 @@ class Model:
         n_gpu_layers: int = -1,
         use_mmap: bool = True,
         progress: LoadProgress | None = None,
+        encoder: bool = False,
     ) -> Model:
-        """Load a GGUF file; `n_gpu_layers` -1 puts all layers on the GPU where the build has one.
+        """Load a GGUF file; `n_gpu_layers` -1 puts all layers on the GPU where the build has one. An `encoder`, which
+        embeds texts and writes none, is taken only by those who ask for one.
 
         Raises `UsageError` for any other negative number, `ModelNotFoundError` for a path that leads nowhere,
         `ModelError` for a file that cannot be used, and `EngineError` when `progress` said stop.
@@ -106,18 +110,20 @@ class Model:
             raise ModelError(f"{path.name} cannot be loaded: {logs.reason(mark, 'the library gave no reason')}")
         model = cls(handle, path, n_gpu_layers)
         try:
-            model.refuse_unsupported()
+            model.refuse_unsupported(encoder)
         except LocalspecError:
             model.close()
             raise
         return model
 
-    def refuse_unsupported(self) -> None:
-        """Raise `ModelError` for a kind of model that cannot run here."""
+    def refuse_unsupported(self, encoder: bool = False) -> None:
+        """Raise `ModelError` for a kind of model that cannot run here, such as one that is an encoder or is none."""
         if L.llama_model_has_encoder(self.handle) or not L.llama_model_has_decoder(self.handle):
             raise ModelError(f"{self.path.name} is an encoder ({self.arch}); localspec runs decoder-only models")
         if L.llama_model_is_diffusion(self.handle):
             raise ModelError(f"{self.path.name} is a diffusion model ({self.arch}); localspec runs decoder-only models")
+        if self.is_encoder and not encoder:
+            raise ModelError(f"{self.path.name} embeds texts ({self.arch}) and writes none")
         if self.n_vocab == 0:
             raise ModelError(f"{self.path.name} has no vocabulary")
 
@@ -274,22 +280,3 @@ class _LoadWatch:
 
 def _token(token: int) -> int | None:
     return int(token) if token >= 0 else None
-
-
-def _native_string(read: Callable[[Any, int], int]) -> str:
-    """Call an snprintf-like function until its text fits."""
-    size = 256
-    while True:
-        buffer = ctypes.create_string_buffer(size)
-        n = read(buffer, size)
-        if n < size:
-            return buffer.value.decode("utf-8", "replace") if n >= 0 else ""
-        size = n + 1
-
-
-def _metadata(handle: Any) -> dict[str, str]:
-    def entry(i: int) -> tuple[str, str]:
-        key = _native_string(lambda buffer, size: L.llama_model_meta_key_by_index(handle, i, buffer, size))
-        return key, _native_string(lambda buffer, size: L.llama_model_meta_val_str_by_index(handle, i, buffer, size))
-
-    return dict(entry(i) for i in range(L.llama_model_meta_count(handle)))

@@ -13,14 +13,14 @@ from localspec.errors import LocalspecError, ModelError
 from localspec.gguf_check import check_gguf
 
 
-def open_weightless(path: str | os.PathLike[str]) -> Model:
+def open_weightless(path: str | os.PathLike[str], *, encoder: bool = False) -> Model:
     """A `Model` that must not get a context: its tensors have shapes but no data. About 0.2 s for 150,000 tokens.
 
     Unlike llama.cpp's vocabulary-only loading, which knows no sizes (and ends the process when asked for the number of
     heads), this reads all hyperparameters and checks that every tensor is there in the right shape. So what opens here
     can be loaded, as far as that can be told without the weights.
 
-    Raises what `Model.load` raises: `ModelNotFoundError` and `ModelError`.
+    `encoder` is that of `Model.load`. Raises what that raises: `ModelNotFoundError` and `ModelError`.
     """
     path = Path(path).expanduser()
     check_gguf(path)
@@ -35,7 +35,7 @@ def open_weightless(path: str | os.PathLike[str]) -> Model:
         raise ModelError(f"{path.name} cannot be loaded: {logs.reason(mark, 'the library gave no reason')}")
     model = Model(handle, path, 0)
     try:
-        model.refuse_unsupported()
+        model.refuse_unsupported(encoder)
     except LocalspecError:
         model.close()
         raise

@@ -14,11 +14,11 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from localspec.engine.params import SamplingParams
 from localspec.errors import ContextLengthError, LocalspecError, ModelNotFoundError, UsageError
+from localspec.server.encoding import Json
 from localspec.serving.api import BusyError
 
 log = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ def _param(error: LocalspecError) -> str | None:
 
 def response_for(path: str, problem: Problem) -> Response:
     """The whole answer to a request for `path` that failed."""
-    return JSONResponse(shape_of(path)(problem), problem.status, problem.headers())
+    return Json(shape_of(path)(problem), problem.status, problem.headers())
 
 
 def validation_problem(errors: Sequence[Mapping[str, Any]], content_type: str) -> Problem:

@@ -177,7 +177,7 @@ def unknown(extra: Mapping[str, Any] | None, prefix: str = "") -> tuple[str, ...
             if value in _CHANGING[name]:
                 continue
             raise ParamError(prefix + name, f"{prefix}{name} is not supported", "leave it out", "unsupported_parameter")
-        ignored.append(f"{prefix}{name[:64]} is not known here and was ignored")
+        ignored.append(f"{prefix}{ascii(name[:64])[1:-1]} is not known here and was ignored")
         if len(ignored) == 20:
             break
     return tuple(ignored)

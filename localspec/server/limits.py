@@ -83,7 +83,7 @@ def grammar(value: str | None, bounds: Bounds, param: str = "grammar") -> str | 
     return text(value, param)
 
 
-def logit_bias(value: Mapping[str, float] | None, bounds: Bounds, n_vocab: int | None = None) -> dict[int, float]:
+def logit_bias(value: Mapping[str, float] | None, bounds: Bounds) -> dict[int, float]:
     """Biases by token id, as OpenAI's API has them: keys are decimal texts, -100 forbids and 100 forces in effect."""
     if value is None:
         return {}

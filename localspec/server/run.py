@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import threading
@@ -145,11 +146,14 @@ class Server(uvicorn.Server):
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens. Raises `UsageError` when the address cannot be had."""
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        # of "localhost" most clients mean the older address
+        family, kind, proto, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
         listener = socket.socket(family, kind, proto)
         try:
-            # a server that was just ended leaves its port in a state that only this overcomes
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if os.name != "nt":  # where it would let two servers have one port
+                # a server that was just ended leaves its port in a state that only this overcomes
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             listener.listen(1024)
         except OSError:

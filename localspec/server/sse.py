@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
@@ -18,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from localspec.server.disconnect import ClientGoneError, gone
+from localspec.server.encoding import dumps
 from localspec.server.errors import Problem, openai_shape, problem_of
 
 log = logging.getLogger(__name__)
@@ -25,15 +25,7 @@ log = logging.getLogger(__name__)
 SSE, NDJSON = "text/event-stream; charset=utf-8", "application/x-ndjson"
 #: a comment: every reader of events skips it
 KEEP_ALIVE = b": keep-alive\n\n"
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-#: what ends a line for readers that split at more than newlines; in JSON it stands in texts alone, which may escape it
-_LINE_ENDS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
 DONE = b"data: [DONE]\n\n"
-
-
-def dumps(data: Any) -> str:
-    """JSON on one line, as clients get it. NaN and infinities have no place in it: they raise `ValueError`."""
-    return _ENCODER.encode(data).translate(_LINE_ENDS)
 
 
 def event(data: Mapping[str, Any], name: str | None = None) -> bytes:

@@ -5,16 +5,20 @@ A name that a client sends is only ever looked up here: it never becomes a path.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import logging
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import hub
-from localspec.errors import LocalspecError, ModelNotFoundError
+from localspec.errors import LocalspecError, ModelError, ModelNotFoundError
 from localspec.gguf_check import check_gguf
 from localspec.serving.api import Available
+
+log = logging.getLogger(__name__)
 
 _ENDING = ".gguf"
 
@@ -48,14 +52,15 @@ class Catalog:
                 default = self._available(path, hub.name_of(path))
             except LocalspecError as error:
                 failure = error
+            except OSError as error:
+                failure = ModelError(f"the model {self._wanted} cannot be read: {error}", "check the file")
             found = {} if default is None else {default.name: default}
-            # a file of the folder itself keeps its name before those further down
-            for local in sorted(hub.local_models(), key=lambda local: "/" in local.name):
-                role = local.entry.role if local.entry else ""
+            for local in _local_models():
                 path = local.path.absolute()
-                if role != "heads" and (default is None or path != default.path):
+                if default is None or path != default.path:
                     name = _free_name(local, found)
-                    found[name] = self._available(path, name, role)
+                    with contextlib.suppress(OSError):  # it has gone meanwhile
+                        found[name] = self._available(path, name)
             self._known = _Known(default, failure, tuple(found.values()), time.monotonic())
 
     @property
@@ -98,12 +103,25 @@ class Catalog:
         hint = f"did you mean {' or '.join(close)}?" if close else "the list of models has the names"
         return ModelNotFoundError(f"there is no model {name[:100]!r}", hint)
 
-    def _available(self, path: Path, name: str, role: str = "") -> Available:
-        stat = path.stat()
+    def _available(self, path: Path, name: str) -> Available:
+        stat, entry = path.stat(), hub.registry().get(name)
+        role = "" if entry is None else entry.role
         key = path, stat.st_size, stat.st_mtime_ns
         if key not in self._quants:
             self._quants[key] = _quant(path)
         return Available(name, path, stat.st_size, self._quants[key], int(stat.st_mtime), False, role)
+
+
+def _local_models() -> list[hub.LocalModel]:
+    """The models of this machine that are no heads; those of the folder itself, which keep their names, before those
+    further down."""
+    try:
+        local = hub.local_models()
+    except OSError as error:
+        log.warning("the models folder cannot be read: %s", error)
+        return []
+    local = [model for model in local if model.entry is None or model.entry.role != "heads"]
+    return sorted(local, key=lambda model: "/" in model.name)
 
 
 def _free_name(local: hub.LocalModel, taken: dict[str, Available]) -> str:

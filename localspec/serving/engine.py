@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from time import monotonic
-from typing import Protocol
 
 from localspec.chat_format.api import ChatFormat
 from localspec.engine.fim import fim_ids
@@ -18,6 +16,8 @@ from localspec.events import Event
 from localspec.serving.answer import Answer
 from localspec.serving.api import MAX_TOP_LOGPROBS, Facts, FimTokens, Pooled, Request, SlotState
 from localspec.serving.batch import Batch
+from localspec.serving.embedding import Embedder
+from localspec.serving.embeddings import Embeddings
 from localspec.serving.pieces import Pieces
 from localspec.serving.queue import FairQueue
 from localspec.serving.slot import Slot
@@ -32,12 +32,6 @@ QUEUE = 64
 STUCK = 120.0
 #: seconds that the thread sleeps at most when there is nothing to do, and that `close` waits for it
 IDLE, CLOSE = 1.0, 10.0
-
-
-class Embedder(Protocol):
-    """What makes embeddings; of the engine's thread alone."""
-
-    def embed(self, inputs: Sequence[Sequence[int]], normalize: bool = True) -> Pooled: ...
 
 
 class BatchEngine:
@@ -59,9 +53,7 @@ class BatchEngine:
         self._queue = FairQueue(n_queue)
         self._watcher = Watcher(session, self._pieces)
         self._batch = Batch(session, self._queue, self._pieces, self._watch)
-        self._make_embedder = embedder
-        self._embedder: Embedder | None = None
-        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._embeddings = Embeddings(embedder, n_queue)
         self._wake = threading.Event()
         self._numbers = itertools.count(1)
         self._turn_began: float | None = None
@@ -117,26 +109,11 @@ class BatchEngine:
 
     def embed(self, inputs: Sequence[Sequence[int]], normalize: bool = True) -> Future[Pooled]:
         """See `api.Engine`."""
-        future: Future[Pooled] = Future()
-
-        def work() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                future.set_result(self._embed(inputs, normalize))
-            except BaseException as error:
-                future.set_exception(error)
-
-        self._commands.put(work)
+        if self._closing:
+            raise EngineError("the engine is being closed")
+        future = self._embeddings.put(inputs, normalize)
         self._wake.set()
         return future
-
-    def _embed(self, inputs: Sequence[Sequence[int]], normalize: bool) -> Pooled:
-        if self._make_embedder is None:
-            raise UsageError("this engine makes no embeddings")
-        if self._embedder is None:
-            self._embedder = self._make_embedder()
-        return self._embedder.embed(inputs, normalize)
 
     def slots(self) -> list[SlotState]:
         """What people see of the slots."""
@@ -149,7 +126,7 @@ class BatchEngine:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not len(self._queue) and self._batch.n_free == len(self._batch.slots) and self._commands.empty()
+        return not len(self._queue) and self._batch.n_free == len(self._batch.slots) and not len(self._embeddings)
 
     def stuck(self) -> float | None:
         """See `api.Engine`."""
@@ -186,19 +163,17 @@ class BatchEngine:
             while not self._closing:
                 self._wake.clear()
                 self._turn_began = monotonic()
-                self._do_commands()
-                busy = self._batch.turn()
+                embedding = self._embeddings.step()
+                busy = self._batch.turn() or embedding
                 self._turn_began = None
                 if not busy:
+                    self._embeddings.rest()
                     self._wake.wait(IDLE)
         except Exception:
             log.exception("the engine of %s failed", self.facts.name)
         finally:
             self._closing = True
-            self._batch.end(EngineError("the engine was closed", "try again when the model is loaded"))
-            self._do_commands()
+            closed = EngineError("the engine was closed", "try again when the model is loaded")
+            self._batch.end(closed)
+            self._embeddings.end(closed)
             self.session.close()
-
-    def _do_commands(self) -> None:
-        while not self._commands.empty():
-            self._commands.get()()

@@ -311,6 +311,7 @@ for _ in range(100):
         ({"messages": [{"role": "user", "content": "x"}] * 5000}, "messages"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
          "messages[0].tool_calls[0].function.arguments"),
+        ({"reasoning_effort": "\ud800"}, "reasoning_effort"),
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": 1e9}, "temperature"),
@@ -364,6 +365,26 @@ def test_what_is_not_known_is_told() -> None:
     events = client.events(PATH, {"messages": HELLO, "stream": True, "prediction": {"type": "content"}})
     assert events[-2]["warnings"] == reply["warnings"][:1]
     assert "reasoning_effort" in ask(client, reasoning_effort="high")["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"\ud800": 1},
+        {"model": "\ud800"},
+        {"user": "\ud800"},
+        {"metadata": {"\ud800": "\ud800"}},
+        {"tools": [{"type": "\ud800"}]},
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"\ud800": 1}}}]},
+        {"response_format": {"type": "json_object", "schema": {"\ud800": 1}}},
+        {"chat_template_kwargs": {"a": ["\ud800"]}},
+    ],
+)
+def test_half_characters_break_no_reply(fields: dict[str, Any]) -> None:
+    client = Client()
+    for stream in (False, True):
+        assert client.post(PATH, {"messages": HELLO, **fields, "stream": stream}).status_code in (200, 400, 404)
+        assert client.post("/v1/responses", {"input": "x", **fields, "stream": stream}).status_code in (200, 400, 404)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from localspec.errors import UsageError
+from localspec.server import answers
 from localspec.server.app import create_app
 from localspec.server.run import Server, listen
 from localspec.server.settings import Bounds, Settings
@@ -240,3 +241,15 @@ def test_an_address_that_cannot_be_had() -> None:
         listen("256.0.0.1", 8080)
     with listen("127.0.0.1", port):
         pass
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_engine_that_is_stuck_takes_no_longer_than_the_time_for_an_answer(
+    stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "_PATIENCE", 0.0)
+    with running(slow(pause=30.0), timeout=0.5) as (port, _), connect(port) as connection:
+        connection.sendall(request(PATH, {"messages": HELLO, "stream": stream}))
+        answer = read_all(connection)
+    assert answer.startswith(f"HTTP/1.1 {200 if stream else 504}")
+    assert '"code":"timeout"' in answer

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from localspec.chat_format.api import Delta, Reply
 from localspec.server import fields, limits
 from localspec.server.answers import Answers, Ask, End, Piece, start
+from localspec.server.encoding import Json
 from localspec.server.errors import ParamError
 from localspec.server.openai import replies
 from localspec.server.openai.common import header, ok_or_stream, report, stream
@@ -56,7 +56,7 @@ async def chat_completions(body: ChatCompletionRequest, request: Request) -> Res
     if body.stream:
         return stream(request, answers, _chunks(answers, bool(body.tools), body.include_usage))
     ends = await answers.collect(request)
-    return JSONResponse(_completion(answers, ends))
+    return Json(_completion(answers, ends))
 
 
 def _completion(answers: Answers, ends: Sequence[End]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from localspec.server import fields, limits
 from localspec.server.answers import Answers, Ask, Piece, start
+from localspec.server.encoding import Json
 from localspec.server.errors import ParamError
 from localspec.server.openai import replies
 from localspec.server.openai.common import header, ok_or_stream, report, stream
@@ -90,7 +90,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
         made |= report(ends[0])
     if answers.warnings:
         made["warnings"] = answers.warnings
-    return JSONResponse(made)
+    return Json(made)
 
 
 def _echoes(answers: Answers) -> list[str]:

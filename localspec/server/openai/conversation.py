@@ -35,7 +35,7 @@ def chat_request(body: ChatCompletionRequest, bounds: Bounds) -> ChatRequest:
     if not isinstance(thinking, bool):
         raise ParamError("chat_template_kwargs", "enable_thinking is true or false")
     if body.reasoning_effort is not None:
-        values.setdefault("reasoning_effort", body.reasoning_effort)
+        values.setdefault("reasoning_effort", limits.text(body.reasoning_effort, "reasoning_effort"))
     return ChatRequest(
         messages=[message_of(message, f"messages[{i}]", bounds) for i, message in enumerate(body.messages)],
         tools=tools,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
 
 from localspec.errors import ModelNotFoundError
 from localspec.server.anthropic import models as anthropic
+from localspec.server.encoding import Json
 from localspec.server.openai import replies
 from localspec.serving.api import Available, Host
 
@@ -39,7 +39,7 @@ async def models(request: Request) -> Any:
     """The models on this machine."""
     host: Host = request.app.state.host
     if anthropic.wanted(request):
-        return JSONResponse(anthropic.listed(host.available()).model_dump())
+        return Json(anthropic.listed(host.available()).model_dump())
     return {"object": "list", "data": [_model(model, host) for model in host.available()]}
 
 
@@ -50,5 +50,5 @@ async def model(name: str, request: Request) -> Any:
     wanted = anthropic.wanted(request)
     for each in host.available():
         if each.name == name:
-            return JSONResponse(anthropic.described(each).model_dump()) if wanted else _model(each, host)
+            return Json(anthropic.described(each).model_dump()) if wanted else _model(each, host)
     raise ModelNotFoundError(f"there is no model {name[:100]!r}", "GET /v1/models lists them")

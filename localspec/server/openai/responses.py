@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from localspec.server import sse
 from localspec.server.answers import Answers, Piece, start
 from localspec.server.disconnect import watched
+from localspec.server.encoding import Json
 from localspec.server.openai.common import ok_or_stream
 from localspec.server.openai.responses_input import ResponseRequest, ask_of
 from localspec.server.openai.responses_output import Event, Writer
@@ -35,7 +35,7 @@ async def responses(body: ResponseRequest, request: Request) -> Response:
             write_timeout=settings.write_timeout,
         )
     try:
-        return JSONResponse(await watched(request.receive, _last(_events(answers, writer))))
+        return Json(await watched(request.receive, _last(_events(answers, writer))))
     finally:
         await answers.close()
 

@@ -140,7 +140,7 @@ def _chat_request(body: ResponseRequest, bounds: Bounds, warnings: list[str]) ->
     if wanted is not None and wanted.type != "text":
         fields_ = {"type": wanted.type, "schema": wanted.schema_}
         schema = format_schema(requests.ResponseFormat.model_validate(fields_), bounds)
-    effort = body.reasoning.effort if body.reasoning else None
+    effort = limits.text(body.reasoning.effort or "", "reasoning.effort") if body.reasoning else None
     return ChatRequest(
         messages=[message_of(message, f"input[{i}]", bounds) for i, message in enumerate(messages)],
         tools=tools,

@@ -1,7 +1,12 @@
-"""Many users at once, for long, and users who go away."""
+"""Many users at once, for long, and users who go away.
+
+LOCALSPEC_TEST_REQUESTS is how many requests each user makes: 50 is a real load, the default is quick. The server can be
+any (see `tests.with_server`).
+"""
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
@@ -12,10 +17,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.load.conftest import N_USERS, REQUESTS, Target
+from tests.with_server import Target
 
 pytestmark = [pytest.mark.model, pytest.mark.patched, pytest.mark.slow]
 
+N_USERS = 8
+REQUESTS = int(os.environ.get("LOCALSPEC_TEST_REQUESTS", "6"))
 TOPICS = ["a fox", "the sea", "two numbers", "ten animals", "France", "a list in Python", "bread", "the night"]
 TASKS = ["Tell me about {}.", "Write a poem about {}.", "Repeat: {}.", "Why {}?", "Say it in three words: {}."]
 #: beyond what it takes, and far below the rest of an answer that goes on

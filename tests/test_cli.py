@@ -32,7 +32,7 @@ ROOT = Path(package.__file__).parents[1]
 PROGRAM = [sys.executable, "-c", "from localspec.cli import main; main()"]
 COMMANDS = (
     "chat", "generate", "bench", "eval", "verify", "record", "replay", "calibrate", "train-heads", "convert-heads",
-    "doctor", "models", "pull", "drafts", "top",
+    "doctor", "models", "pull", "drafts", "top", "serve",
 )  # fmt: skip
 #: what llama.cpp and ggml would write to the terminal
 NATIVE = re.compile(r"llama_|ggml_|load_tensors|print_info|graph_reserve")

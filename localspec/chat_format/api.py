@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
+
+from localspec.engine.params import GrammarStart, SamplingParams
 
 ReasoningFormat = Literal["auto", "none", "deepseek"]
 
@@ -32,27 +34,25 @@ class ChatRequest:
     template_values: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """What makes a lazy grammar begin: a "word", a "pattern" (regular expression, searched), a "pattern_full" (matched
-    from the start of the answer), or a "token"."""
-
-    kind: Literal["word", "pattern", "pattern_full", "token"]
-    value: str
-    token: int | None = None
-
-
 @dataclass(frozen=True)
 class ChatPrompt:
-    """What to write after, and under which constraints. `state` is for the format that made it."""
+    """What to write after, and under which constraints (`constrained`).
+
+    `preserved` are special tokens whose text is part of the answer. `state` is for the format that made it.
+    """
 
     text: str
     grammar: str | None = None
-    lazy: bool = False
-    triggers: tuple[Trigger, ...] = ()
+    grammar_start: GrammarStart | None = None
     preserved: frozenset[int] = frozenset()
     stops: tuple[str, ...] = ()
     state: Any = None
+
+    def constrained(self, sampling: SamplingParams) -> SamplingParams:
+        """The sampling under the grammar of this prompt; as it is when there is none."""
+        if self.grammar is None:
+            return sampling
+        return replace(sampling, grammar=self.grammar, grammar_start=self.grammar_start, json_schema=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from localspec.cli import (
     generate,
     models,
     replay,
+    serve,
     streams,
     top,
     train_heads,
@@ -117,5 +118,6 @@ for _module in (
     convert_heads,
     train_heads,
     top,
+    serve,
 ):
     _module.register(app)

@@ -101,10 +101,43 @@ class ContextParams:
 
 
 @dataclass(frozen=True, slots=True)
+class Trigger:
+    """What a grammar begins with: a "word", a "pattern" (a regular expression, searched for; what its first group
+    matched counts, if it has one), a "pattern_full" (all that was written so far), or a "token"."""
+
+    kind: Literal["word", "pattern", "pattern_full", "token"]
+    value: str
+    token: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Thoughts:
+    """How a model marks its thoughts. `begun` says that the prompt ends within them."""
+
+    start: str
+    ends: tuple[str, ...]
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarStart:
+    """Where a grammar begins, if that is not where the answer does.
+
+    With `triggers` everything is allowed until one of them was written outside of `thoughts`. Without, the grammar
+    begins with the `prefill`: tokens that the prompt ends with.
+    """
+
+    triggers: tuple[Trigger, ...] = ()
+    thoughts: Thoughts | None = None
+    prefill: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """The sampler chain of llama.cpp. Temperature 0 takes the best token after bias, penalties and grammar.
 
-    `seed` None (or -1) draws a seed, which the sampler records. `repeat_last_n` -1 means the whole context. `grammar`
+    `seed` None (or -1) draws a seed, which the sampler records. `repeat_last_n` -1 means the whole context; without
+    `penalise_prompt` the penalties see the answer alone. `grammar`
     is GBNF with a rule named `root`; `json_schema` is a schema (a dict or its JSON text); at most one of the two.
     """
 
@@ -117,10 +150,12 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repeat_last_n: int = 64
+    penalise_prompt: bool = True
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
     grammar: str | None = None
     json_schema: dict[str, Any] | str | None = None
+    grammar_start: GrammarStart | None = None
 
     def validate(self) -> None:
         """Raise `UsageError` that names the first field with an unusable value."""
@@ -140,6 +175,8 @@ class SamplingParams:
                 _number(f"logit_bias[{token}]", bias, -MAX_BIAS, MAX_BIAS)
         if self.grammar is not None and self.json_schema is not None:
             raise UsageError("grammar and json_schema exclude each other", "give one of them")
+        if self.grammar_start is not None and not isinstance(self.grammar_start, GrammarStart):
+            raise UsageError(f"grammar_start is {self.grammar_start!r}, not a GrammarStart")
 
     @property
     def penalised(self) -> bool:
@@ -150,8 +187,12 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         """Whether every draw is the plain argmax of the row."""
-        constrained = self.grammar is not None or self.json_schema is not None
-        return self.temperature == 0.0 and not self.penalised and not self.logit_bias and not constrained
+        return self.temperature == 0.0 and not self.penalised and not self.logit_bias and not self.constrained
+
+    @property
+    def constrained(self) -> bool:
+        """Whether a grammar or a schema decides what may be written."""
+        return self.grammar is not None or self.json_schema is not None
 
 
 def check_gpu_layers(n_gpu_layers: int) -> None:

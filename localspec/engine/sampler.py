@@ -11,11 +11,10 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from llama_cpp import llama_cpp as L
 
-from localspec.engine.base import CANDIDATE, IntArray, Law, Rows
-from localspec.engine.grammar import new_grammar
+from localspec.engine.base import CANDIDATE, Law, Rows
+from localspec.engine.constraint import Constraint
 from localspec.engine.model import Model
 from localspec.engine.native_sampler import NativeSampler
 from localspec.engine.params import SamplingParams
@@ -51,9 +50,7 @@ class ChainSampler:
         self._banned = frozenset(token for token, bias in biases.items() if bias == -math.inf)
         # With a grammar too, the first try needs no candidate array.
         self._argmax = params.temperature == 0.0 and not params.penalised and not biases
-        grammar = new_grammar(model, params)
-        self._grammar = None if grammar is None else NativeSampler(grammar)
-        self._checked: int | None = None  # a token that the grammar is known to allow next
+        self._grammar = Constraint(model, params) if params.constrained else None
         # Logits are edited by the head and chosen from by the tail.
         self._head = self._build_head(biases)
         self._tail = self._build_tail()
@@ -63,7 +60,6 @@ class ChainSampler:
         self._candidates = np.zeros(model.n_vocab, dtype=CANDIDATE)
         self._array = L.llama_token_data_array()
         self._array.data = self._candidates.ctypes.data_as(L.llama_token_data_p)
-        self._single = L.llama_token_data()
 
     @property
     def native_seconds(self) -> float:
@@ -107,13 +103,15 @@ class ChainSampler:
         return {**self.params.logit_bias, **dict.fromkeys(self._model.suppressed, -math.inf)}
 
     def start(self, prompt: Sequence[int]) -> None:
-        """Begin a text after `prompt`: the seed starts over, the penalties see the prompt, the grammar does not."""
+        """Begin a text after `prompt`: the seed starts over, the penalties see the prompt if the parameters say so, the
+        grammar does not."""
+        if not self.params.penalise_prompt:
+            prompt = ()
         L.llama_sampler_reset(self._head.pointer)
         L.llama_sampler_reset(self._tail.pointer)
         self._rng = None
-        self._checked = None
         if self._grammar is not None:
-            L.llama_sampler_reset(self._grammar.pointer)
+            self._grammar.reset()
         if self.params.penalised:
             last_n, penalties = self.params.repeat_last_n, self._head.last()
             for token in prompt if last_n < 0 else prompt[-last_n:]:
@@ -134,16 +132,7 @@ class ChainSampler:
 
     def permits(self, token: int) -> bool:
         """Whether the grammar allows `token` next; always true without a grammar."""
-        if self._grammar is None or token == self._checked:
-            return True
-        single = self._single
-        single.id, single.logit, single.p = token, 1.0, 0.0
-        array = L.llama_token_data_array(ctypes.pointer(single), 1, -1, False)
-        L.llama_sampler_apply(self._grammar.pointer, ctypes.byref(array))
-        if single.logit == -math.inf:
-            return False
-        self._checked = token
-        return True
+        return self._grammar is None or self._grammar.permits(token)
 
     def accept(self, token: int) -> None:
         """Append `token` to the history (penalties, grammar).
@@ -151,11 +140,7 @@ class ChainSampler:
         Raises `EngineError` for a token that the grammar forbids; the history is then unchanged.
         """
         if self._grammar is not None:
-            # The library ends the process when its grammar is fed what it forbids, so this must be asked first.
-            if not self.permits(token):
-                raise EngineError(f"token {token} breaks the grammar")
-            L.llama_sampler_accept(self._grammar.pointer, token)
-            self._checked = None
+            self._grammar.accept(token)
         if self.params.penalised:  # nothing else in the chain has a history
             L.llama_sampler_accept(self._head.last(), token)
 
@@ -184,7 +169,7 @@ class ChainSampler:
     def adopt(self, fork: ChainSampler) -> None:
         """Go on where `fork`, made by this sampler or by a fork of it, stands. The fork is not used any more."""
         self._head, self._tail, self._grammar = fork._head, fork._tail, fork._grammar
-        self._rng, self._checked = fork._rng, fork._checked
+        self._rng = fork._rng
 
     def law(self, rows: Rows, i: int) -> Law:
         """The distribution that `sample` draws from at row `i`, given the history. Draws nothing.
@@ -195,7 +180,7 @@ class ChainSampler:
         if self.params.temperature == 0.0:
             return Law(np.array([self.sample(rows, i)], dtype=np.int32), np.ones(1))
         ids, p = self._shaped(rows, i, constrained=False)
-        allowed = self._allowed(ids)
+        allowed = np.ones(len(ids), dtype=bool) if self._grammar is None else self._grammar.permitted(ids)
         rejected = float(p[~allowed].sum())
         if rejected == 0.0:
             return Law(ids, p)
@@ -222,17 +207,6 @@ class ChainSampler:
         p = p[possible]
         return Law(self._candidates["id"][:n][possible], p / p.sum())
 
-    def _allowed(self, ids: IntArray) -> npt.NDArray[np.bool_]:
-        """Which of these tokens the grammar allows next."""
-        if self._grammar is None:
-            return np.ones(len(ids), dtype=bool)
-        asked = np.zeros(len(ids), dtype=CANDIDATE)
-        asked["id"] = ids
-        array = L.llama_token_data_array(asked.ctypes.data_as(L.llama_token_data_p), len(asked), -1, False)
-        L.llama_sampler_apply(self._grammar.pointer, ctypes.byref(array))
-        allowed: npt.NDArray[np.bool_] = asked["logit"] != -math.inf
-        return allowed
-
     def _draw(self, rows: Rows, i: int, constrained: bool) -> int:
         self._apply(rows, i, constrained, self._tail)
         return int(self._array.data[self._array.selected].id)
@@ -244,7 +218,7 @@ class ChainSampler:
         array.size, array.selected, array.sorted = len(candidates), -1, False
         begin = perf_counter()
         if constrained and self._grammar is not None:
-            L.llama_sampler_apply(self._grammar.pointer, ctypes.byref(array))
+            self._grammar.mask(array)
         L.llama_sampler_apply(self._head.pointer, ctypes.byref(array))
         if self.params.typical_p < 1.0:
             array.size = self._drop_impossible()

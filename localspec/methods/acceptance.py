@@ -54,8 +54,7 @@ class Acceptance:
                 f"--draft-sampling needs temperature={LEAST_TEMPERATURE:g} or more, not {sampling.temperature:g}",
                 "leave it out: below that the heads' most likely tokens are accepted more often",
             )
-        constrained = sampling.grammar is not None or sampling.json_schema is not None
-        if self.accept == "typical" and (sampling.penalised or constrained):
+        if self.accept == "typical" and (sampling.penalised or sampling.constrained):
             raise UsageError(
                 "--accept typical compares paths, so it goes with no penalty, grammar or JSON schema",
                 "leave them out, or use --accept strict",

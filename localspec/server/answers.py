@@ -289,10 +289,13 @@ async def start(request: Request, ask: Ask) -> Answers:
     # whatever becomes of the request, its generations end with it
     request.scope[AFTER].append(answers.close)
     answers.when_closed(lambda: state.running.discard(answers))
-    await watched(request.receive, answers.open(state.host, _owner(request, ask)))
+    await watched(request.receive, answers.open(state.host, _owner(request)))
     return answers
 
 
-def _owner(request: Request, ask: Ask) -> str:
-    """Whom the queue is fair to: an address, and who the client says that it asks for."""
-    return f"{request.client.host if request.client else ''}/{ask.user[:64]}"
+def _owner(request: Request) -> str:
+    """Whom the queue is fair to: an address and a key, which unlike names cannot be made up."""
+    address = request.client.host if request.client else ""
+    keyed = bool(request.app.state.settings.api_keys)
+    key = request.headers.get("authorization") or request.headers.get("x-api-key") if keyed else None
+    return f"{address}/{key or ''}"

@@ -39,7 +39,6 @@ class Ask:
     top_logprobs: int | None = None
     ignore_eos: bool = False
     cache_prompt: bool = True
-    user: str = ""
     warnings: tuple[str, ...] = ()
 
 
@@ -113,7 +112,7 @@ def _chatting(request: Request, chat: ChatPrompt) -> Request:
     """The request with all that the chat format wants of it."""
     return replace(
         request,
-        sampling=constrained(request.sampling, chat),
+        sampling=chat.constrained(request.sampling),
         stops=tuple(dict.fromkeys((*request.stops, *chat.stops))),
         preserved=chat.preserved,
     )
@@ -142,11 +141,6 @@ def check_tokens(tokens: Sequence[int], engine: Engine, param: str) -> Sequence[
         if not 0 <= token < n_vocab:
             raise ParamError(param, f"{param} has the token {token}; the model has those from 0 to {n_vocab - 1}")
     return tokens
-
-
-def constrained(sampling: SamplingParams, chat: ChatPrompt) -> SamplingParams:
-    """The sampling under the grammar of a chat format."""
-    return sampling if chat.grammar is None else replace(sampling, grammar=chat.grammar)
 
 
 def _seeded(request: Request, i: int) -> Request:

@@ -1,11 +1,11 @@
-"""What replies tell beside their text: usage as OpenAI counts it, timings as llama.cpp does."""
+"""What replies tell beside their text: usage as OpenAI counts it, timings as llama.cpp does, and speculation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from localspec.serving.api import Ended
+from localspec.serving.api import Ended, Speculation
 
 
 def usage(ended: Sequence[Ended], prompts: int = 1) -> dict[str, Any]:
@@ -47,4 +47,20 @@ def _pace(what: str, n: int, seconds: float) -> dict[str, Any]:
         f"{what}_ms": round(seconds * 1000, 3),
         f"{what}_per_token_ms": round(seconds * 1000 / n, 3) if n else 0.0,
         f"{what}_per_second": round(n / seconds, 3) if seconds else 0.0,
+    }
+
+
+def told(speculation: Speculation, requested: str | None) -> dict[str, Any]:
+    """What a reply tells of its speculation."""
+    speedup = speculation.speedup
+    return {
+        "method": "off" if speculation.method == "plain" else speculation.method,
+        "requested": requested or "auto",
+        "lossless": speculation.lossless,
+        "forgiven": speculation.forgiven,
+        "tokens_per_step": round(speculation.tokens_per_step, 3),
+        "speedup_vs_plain": None if speedup is None else round(speedup, 3),
+        "reason": speculation.reason,
+        "drafted": speculation.drafted,
+        "accepted": speculation.accepted,
     }

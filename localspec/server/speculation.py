@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
 
 from localspec.errors import UsageError
 from localspec.server.errors import ParamError
-from localspec.serving.api import Facts, Speculation
+from localspec.server.reports import told
+from localspec.serving.api import Facts
+
+__all__ = ["RULES", "asked", "told"]
 
 #: rules of acceptance that requests can name
 RULES = ("strict", "typical", "loose")
@@ -22,26 +25,14 @@ def asked(method: str | None, accept: str | None, facts: Facts) -> tuple[str | N
     if method is None or method == "auto":
         return None, accept
     # not needed by servers that nobody asks for a method, and it loads the native library
+    from localspec.serving.methods import REQUEST_NAMES
     from localspec.serving.methods import asked as engine_asked
 
-    try:
-        found = engine_asked(method, facts.methods)
-    except UsageError as error:
-        raise ParamError("speculation.method", error.message, error.hint) from None
-    return found.method, accept or found.accept
-
-
-def told(speculation: Speculation, requested: str | None) -> dict[str, Any]:
-    """What a reply tells of its speculation."""
-    speedup = speculation.speedup
-    return {
-        "method": "off" if speculation.method == "plain" else speculation.method,
-        "requested": requested or "auto",
-        "lossless": speculation.lossless,
-        "forgiven": speculation.forgiven,
-        "tokens_per_step": round(speculation.tokens_per_step, 3),
-        "speedup_vs_plain": None if speedup is None else round(speedup, 3),
-        "reason": speculation.reason,
-        "drafted": speculation.drafted,
-        "accepted": speculation.accepted,
-    }
+    found = {}
+    for name in REQUEST_NAMES:
+        with suppress(UsageError):
+            found[name] = engine_asked(name, facts.methods)
+    if method not in found:
+        message = f"the model {facts.name} has nothing for the method {method!r}"
+        raise ParamError("speculation.method", message, f"one of {', '.join(found)}")
+    return found[method].method, accept or found[method].accept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import logging
 import threading
@@ -21,6 +22,7 @@ from localspec.serving.embeddings import Embeddings
 from localspec.serving.pieces import Pieces
 from localspec.serving.queue import FairQueue
 from localspec.serving.slot import Slot
+from localspec.serving.turns import TURNS
 from localspec.serving.watch import Watcher
 from localspec.session import Session
 
@@ -59,6 +61,8 @@ class BatchEngine:
         self._turn_began: float | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=f"engine of {facts.name}", daemon=True)
+        # before the finalizers of what this thread uses
+        atexit.register(self.close)
         self._thread.start()
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
@@ -142,6 +146,7 @@ class BatchEngine:
         """End all requests with an error, and close the session. Idempotent; waits for the step under way."""
         self._closing = True
         self._wake.set()
+        atexit.unregister(self.close)
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSE)
             if self._thread.is_alive():
@@ -158,14 +163,20 @@ class BatchEngine:
     def _watch(self, slot: Slot, event: Event) -> None:
         self._watcher.feed(slot, event)
 
+    def _turn(self) -> bool:
+        """Do a little of all there is to do; False when there was nothing."""
+        with TURNS:
+            self._turn_began = monotonic()
+            embedding = self._embeddings.step()
+            busy = self._batch.turn() or embedding
+            self._turn_began = None
+        return busy
+
     def _run(self) -> None:
         try:
             while not self._closing:
                 self._wake.clear()
-                self._turn_began = monotonic()
-                embedding = self._embeddings.step()
-                busy = self._batch.turn() or embedding
-                self._turn_began = None
+                busy = not self.idle and self._turn()
                 if not busy:
                     self._embeddings.rest()
                     self._wake.wait(IDLE)

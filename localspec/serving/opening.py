@@ -193,8 +193,7 @@ def _lesser(setup: Setup) -> list[Setup]:
 
 def batch_engine(session: Session, n_queue: int) -> ServedEngine:
     """The engine of a session, with embeddings."""
-    from importlib import import_module
-
+    from localspec.chat_format.choose import chat_format
     from localspec.serving.embedding import Embedder
     from localspec.serving.engine import BatchEngine
     from localspec.serving.facts import facts_of
@@ -203,7 +202,7 @@ def batch_engine(session: Session, n_queue: int) -> ServedEngine:
     return BatchEngine(
         session,
         facts_of(session),
-        import_module("localspec.chat_format.choose").chat_format(model),
+        chat_format(model),
         n_queue=n_queue,
         embedder=lambda: Embedder(model, params, n_ctx),
     )

@@ -34,7 +34,7 @@ Panel = Literal["off", "line", "panel"]
 
 MAX_FPS = 60
 #: numbers of `SamplingParams` that can be preset; the others are for single answers
-_NOT_PRESET = ("logit_bias", "grammar", "json_schema")
+_NOT_PRESET = ("logit_bias", "grammar", "json_schema", "grammar_start")
 SAMPLING = tuple(item.name for item in fields(SamplingParams) if item.name not in _NOT_PRESET)
 
 

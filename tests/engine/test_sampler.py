@@ -189,6 +189,17 @@ def test_penalties_see_prompt_and_text(
         assert sampler.sample(rows, 0) == expected
 
 
+def test_penalties_that_see_the_answer_alone(
+    make_sampler: MakeSampler, rows_of: Callable[[dict[int, float]], HostRows]
+) -> None:
+    rows = rows_of({A: 2.5, B: 2.0})
+    with make_sampler(temperature=0.0, repeat_penalty=1.5, penalise_prompt=False) as sampler:
+        sampler.start([A])
+        assert sampler.sample(rows, 0) == A
+        sampler.accept(A)
+        assert sampler.sample(rows, 0) == B
+
+
 def test_drawing_does_not_change_the_history(
     make_sampler: MakeSampler, rows_of: Callable[[dict[int, float]], HostRows]
 ) -> None:

@@ -169,7 +169,6 @@ def test_a_conversation_reaches_the_chat_format() -> None:
     assert made[5] == {"role": "user", "content": "and?"}
     assert form.asked[0].tools[0]["function"]["parameters"] == TOOL["input_schema"]
     assert client.engine.requests[0].sampling.temperature == 0.5
-    assert client.engine.requests[0].owner.endswith("/me")
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,9 @@ def test_speculation_is_as_asked_for_and_told(asked: str, method: str | None, ac
 
 
 def test_speculation_that_there_is_none_of_is_refused() -> None:
-    assert refusal(Client(), speculation={"method": "draft"})["param"] == "speculation.method"
+    error = refusal(Client(), speculation={"method": "draft"})
+    assert error["param"] == "speculation.method"
+    assert "one of auto, off, ptd, lookup" in error["message"]
     assert refusal(Client(), speculation={"method": "magic"})["param"] == "speculation.method"
     assert refusal(Client(), speculation={"accept": "never"})["param"] == "speculation.accept"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -304,3 +306,11 @@ def test_what_people_see(engine: BatchEngine) -> None:
     end = [*updates][-1]
     assert isinstance(end, Ended) and end.stats.n_tokens == 50
     assert not any(slot.busy for slot in engine.slots())
+
+
+def test_a_program_may_end_in_the_middle_of_an_answer(home: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.serving.exit_midway", str(home)], capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "True\n"

@@ -14,7 +14,6 @@ from localspec.serving.opening import SessionOpener, Setup
 from tests.serving.test_footprint import PARAMS
 from tests.tiny_models import write_tiny
 
-pytest.importorskip("localspec.chat_format.choose")
 pytestmark = [pytest.mark.model, pytest.mark.asyncio]
 
 

@@ -88,7 +88,6 @@ def _ask(body: schemas.MessagesRequest, settings: Settings) -> Ask:
         accept=accept,
         ignore_eos=bool(body.ignore_eos),
         cache_prompt=body.cache_prompt is not False,
-        user=(body.metadata and body.metadata.user_id) or "",
         warnings=warnings,
     )
 

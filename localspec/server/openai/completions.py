@@ -51,7 +51,6 @@ def ask_of(body: CompletionRequest, settings: Settings) -> Ask:
         top_logprobs=body.logprobs,
         ignore_eos=bool(body.ignore_eos),
         cache_prompt=body.cache_prompt is not False,
-        user=body.user or "",
         warnings=body.warnings(),
     )
 

@@ -121,7 +121,6 @@ def ask_of(body: ResponseRequest, settings: Settings) -> Ask:
         top_logprobs=(body.top_logprobs or 0) if logprobs else None,
         ignore_eos=bool(body.ignore_eos),
         cache_prompt=body.cache_prompt is not False,
-        user=body.user or "",
         warnings=tuple(warnings),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from localspec.chat import ChatTemplate
 from localspec.chat_format.api import ChatPrompt, ChatRequest, ReplyReader
 from localspec.chat_format.format import ChatModel
-from localspec.chat_format.messages import messages_of, tools_of, values_of
+from localspec.chat_format.messages import messages_of, schema_of, tools_of, values_of
 from localspec.chat_format.reader import ContentReader
 from localspec.engine.grammar import schema_to_gbnf
 from localspec.errors import UsageError
@@ -27,7 +27,7 @@ class PlainFormat:
             raise UsageError("a message can be continued with localspec's build alone", "pip install ./ggml_patches")
         grammar = request.grammar
         if request.json_schema is not None:
-            grammar = schema_to_gbnf(dict(request.json_schema) or {"type": "object"})
+            grammar = schema_to_gbnf(schema_of(request.json_schema))
         values = {"enable_thinking": request.enable_thinking, **values_of(request)}
         for message in messages:
             if message["role"] == "developer":

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from localspec.chat import CHATML
 from localspec.chat_format import native
 from localspec.chat_format.api import ChatPrompt, ChatRequest, ReplyReader
-from localspec.chat_format.messages import messages_of, tools_of, values_of
+from localspec.chat_format.messages import messages_of, schema_of, tools_of, values_of
 from localspec.chat_format.reader import ContentReader, NativeReader
 from localspec.engine.params import GrammarStart, Thoughts, Trigger
 from localspec.errors import UsageError
@@ -119,8 +119,7 @@ def _native_request(
     if tools:
         made["tools"] = tools
     if request.json_schema is not None:
-        # an empty schema is any object: a text or a number is not what is meant by JSON
-        made["json_schema"] = request.json_schema or {"type": "object"}
+        made["json_schema"] = schema_of(request.json_schema)
     if request.continue_final_message:
         if messages[-1]["role"] != "assistant" or messages[-1].get("tool_calls"):
             raise UsageError("only a text of the assistant can be continued", "end with a message of the assistant")

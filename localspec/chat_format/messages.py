@@ -106,3 +106,10 @@ def values_of(request: ChatRequest) -> dict[str, Any]:
     if reserved := _RESERVED & request.template_values.keys():
         raise UsageError(f"chat_template_kwargs cannot set {', '.join(sorted(reserved))}")
     return dict(request.template_values)
+
+
+def schema_of(schema: Any) -> dict[str, Any]:
+    """The schema of an answer. An empty one is any object: a text or a number is not what is meant by JSON."""
+    if not isinstance(schema, Mapping):
+        raise UsageError("json_schema is no object")
+    return dict(schema) or {"type": "object"}

@@ -24,6 +24,7 @@ ABI = 1
 
 _NAMES = ("libllama-chat.so", "libllama-chat.dylib", "llama-chat.dll")
 _MAX_WORDS = 400
+_TEMPLATE = "the model's chat template"
 
 OK, INVALID, REFUSED, LIMIT, UNPARSED, FAILED = 0, -1, -2, -3, -4, -5
 
@@ -87,7 +88,7 @@ class Template:
             lambda answer: self._lib.llama_chat_format_init(
                 _bytes(source), _bytes(bos), _bytes(eos), ctypes.byref(handle), answer
             ),
-            "the model's chat template",
+            _TEMPLATE,
         )
         self._pointer = handle
         self._free = weakref.finalize(self, self._lib.llama_chat_format_free, handle)
@@ -96,7 +97,7 @@ class Template:
     def abilities(self) -> dict[str, bool]:
         """What the template can do: {"supports_tools": True, ...}."""
         found: dict[str, bool] = json.loads(
-            _call(lambda answer: self._lib.llama_chat_caps(self._pointer, answer), "the model's chat template")
+            _call(lambda answer: self._lib.llama_chat_caps(self._pointer, answer), _TEMPLATE)
         )
         return found
 
@@ -109,7 +110,7 @@ class Template:
         text = json.dumps(request, ensure_ascii=False)
         answer = _call(
             lambda out: self._lib.llama_chat_apply(self._pointer, _bytes(text), ctypes.byref(handle), out),
-            "the model's chat template",
+            _TEMPLATE,
         )
         return json.loads(answer), Parser(self._lib, handle)
 
@@ -163,7 +164,7 @@ def _call(function: Callable[[Any], int], what: str) -> bytes:
         raise UnparsedError(words)
     if status == REFUSED:
         raise UsageError(f"{what} refuses these messages: {words}")
-    if status == INVALID:
+    if status == INVALID and what == _TEMPLATE:  # it is about the request, not about the template
         raise UsageError(words)
     raise UsageError(f"{what} cannot be used: {words}")
 

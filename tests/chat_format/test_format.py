@@ -75,6 +75,8 @@ def test_tools_are_offered_and_a_call_is_held_to_their_schema() -> None:
 def test_a_required_call_begins_with_the_end_of_the_prompt() -> None:
     prompt = apply(TAGGED, tools=[WEATHER], tool_choice="required")
     assert prompt.grammar_start == GrammarStart(prefill=tuple(b"<|im_start|>assistant\n"))
+    # no text before it, which could be without end
+    assert "until" not in prompt.grammar
 
 
 @pytest.mark.parametrize("choice", [{"tool_choice": "get_weather_time"}, {"function": "get_weather_time"}])

@@ -10,7 +10,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from localspec.chat_format import native
 from tests.clients.conftest import PROGRAMS, Outcomes, plain_env
 from tests.with_server import running_server
 
@@ -46,11 +45,10 @@ def test_a_schema_is_kept_to(outcomes: Outcomes) -> None:
     assert json.loads(value["text"]).keys() == {"name", "age"}
 
 
-@pytest.mark.skipif(native.library() is None, reason="llama.cpp's chat code is not in this llama-cpp-python")
-def test_a_tool_that_must_be_called_is(outcomes: Outcomes) -> None:
-    value = outcomes["tool"]["value"]
-    assert (value["name"], value["finish"]) == ("weather", "tool_calls")
-    assert json.loads(value["arguments"]).keys() == {"city"}
+def test_tools_that_the_model_does_not_know_are_refused_and_not_ignored(outcomes: Outcomes) -> None:
+    error = outcomes["tool"]["error"]
+    assert error["type"] == "BadRequestError"
+    assert "tools" in error["message"]
 
 
 def test_log_probabilities_are_of_the_text(outcomes: Outcomes) -> None:

@@ -53,12 +53,6 @@ def parse() -> dict[str, Any]:
     return {"finish": reply.choices[0].finish_reason, "text": reply.choices[0].message.content}
 
 
-def tool() -> dict[str, Any]:
-    reply = ask("What is the weather in Paris?", tools=[WEATHER], tool_choice="required", max_tokens=100)
-    (call, *_), finish = reply.choices[0].message.tool_calls, reply.choices[0].finish_reason
-    return {"name": call.function.name, "arguments": call.function.arguments, "finish": finish}
-
-
 def logprobs() -> dict[str, Any]:
     content = ask(logprobs=True, top_logprobs=3).choices[0].logprobs.content
     return {
@@ -83,7 +77,7 @@ run(
         "texts": texts,
         "usage": lambda: ask().usage.model_dump(),
         "parse": parse,
-        "tool": tool,
+        "tool": lambda: ask("What is the weather in Paris?", tools=[WEATHER]),
         "logprobs": logprobs,
         "embeddings": embeddings,
         "too_long": lambda: ask("word " * 10_000),

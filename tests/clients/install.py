@@ -83,6 +83,11 @@ def python_of(place: Path) -> Path:
     return place / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
+def site_packages_of(place: Path) -> list[Path]:
+    """The folders that the clients' modules are in."""
+    return [*place.glob("venv/lib/python*/site-packages"), *place.glob("venv/Lib/site-packages")]
+
+
 def main() -> None:
     place = folder()
     if not (place / DONE).exists():

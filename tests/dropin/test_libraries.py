@@ -37,7 +37,7 @@ def model_path(tmp_path: Path) -> str:
 @pytest.mark.filterwarnings("ignore:rope_freq_base")
 class TestLangChain:
     @pytest.fixture(autouse=True)
-    def needed(self) -> None:
+    def needed(self, others_libraries: None) -> None:
         pytest.importorskip("langchain_community")
 
     @pytest.mark.parametrize("streaming", [True, False])
@@ -91,7 +91,7 @@ def _named(name: str) -> dict[str, Any]:
 
 class TestLlamaIndex:
     @pytest.fixture(autouse=True)
-    def needed(self, engine: FakeEngine) -> Iterator[None]:
+    def needed(self, engine: FakeEngine, others_libraries: None) -> Iterator[None]:
         pytest.importorskip("llama_index.llms.llama_cpp")
         # it imports the class once, so that it has to be imported after `install`
         mine = [name for name in sys.modules if name.startswith("llama_index.llms.llama_cpp")]

@@ -8,10 +8,21 @@ them together find the trees that bring the most tokens a second, by the one cur
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from localspec.calibrate.curve import CostCurve, OnlineCost
 
 #: what a node costs for which a pass has no room
 _NO_ROOM = 1e6
+
+#: passes without drafts at first, and passes after which one is made again, as contexts grow
+PLAIN_FIRST, PLAIN_EVERY = 3, 48
+#: share of the newest pass in what one without drafts is believed to take, and how many of those a pass counts at most
+PLAIN_RATE, MOST_PASSES = 0.2, 4.0
+#: tokens of each text that drafts may lose, net of what they won just before, until they are left out
+MAX_LOSS = 1.5
+#: passes of a trial, and passes between trials at most
+TRIES, MAX_GAP = 6, 768
 
 
 class SharedCost:
@@ -93,3 +104,76 @@ class TextCost:
         if self.in_company:
             return self.relative[n - 1]
         return self._shared.cost.observe(n, seconds)
+
+
+@dataclass(slots=True)
+class _Record:
+    """What passes of one number of texts took. Losses are in tokens, `gap` and `next_try` in passes."""
+
+    plain: float | None = None
+    n_plain: int = 0
+    n_passes: int = 0
+    n_since_plain: int = 0
+    on: bool = True
+    lost: float = 0.0
+    n_tried: int = 0
+    gap: int = 0
+    next_try: int = 0
+
+
+class CompanyGovernor:
+    """Whether the passes of several texts may have drafts: "never slower" for all of them together.
+
+    What a draft costs all others, beside its nodes, no curve knows: drafting, verifying and telling happen for one text
+    after the other while all wait. So passes with drafts are held against passes without, by the clock, for each number
+    of texts; where they have lost, drafts are left out for a while, and tried again after twice as long each time.
+    """
+
+    def __init__(self) -> None:
+        self._records: dict[int, _Record] = {}
+
+    def may_draft(self, n_texts: int) -> bool:
+        """Whether the next pass, for so many texts, may have drafts."""
+        record = self._records.setdefault(n_texts, _Record())
+        record.n_passes += 1
+        if record.n_plain < PLAIN_FIRST:
+            return False
+        if record.on:
+            return record.n_since_plain < PLAIN_EVERY
+        return record.n_passes >= record.next_try
+
+    def observe(self, n_texts: int, n_tokens: int, n_nodes: int, seconds: float) -> None:
+        """A pass for so many texts wrote `n_tokens` with `n_nodes`, and took `seconds`, all that belongs to it."""
+        record = self._records.setdefault(n_texts, _Record())
+        if n_nodes <= n_texts or record.plain is None:
+            self._learn_plain(record, seconds)
+            return
+        record.n_since_plain += 1
+        # a hiccup of the machine is no fault of a draft
+        loss = n_texts * min(seconds / record.plain, MOST_PASSES) - n_tokens
+        record.lost = max(0.0, record.lost + loss) if record.on else record.lost + loss
+        if record.on and record.lost > MAX_LOSS * n_texts:
+            self._wait(record, PLAIN_EVERY)
+        elif not record.on:
+            record.n_tried += 1
+            if record.n_tried == TRIES:
+                record.on = record.lost < 0
+                if record.on:
+                    record.lost, record.gap = 0.0, 0
+                else:
+                    self._wait(record, 2 * record.gap)
+
+    def _learn_plain(self, record: _Record, seconds: float) -> None:
+        record.n_since_plain = 0
+        record.n_plain += 1
+        if record.plain is None:
+            record.plain = seconds
+        elif record.n_plain <= PLAIN_FIRST:
+            record.plain = min(record.plain, seconds)
+        else:
+            record.plain += PLAIN_RATE * (min(seconds, 2 * record.plain) - record.plain)
+
+    def _wait(self, record: _Record, gap: int) -> None:
+        record.on, record.lost, record.n_tried = False, 0.0, 0
+        record.gap = min(gap, MAX_GAP)
+        record.next_try = record.n_passes + record.gap

@@ -13,7 +13,7 @@ from time import perf_counter
 from localspec.engine.part_rows import PartRows
 from localspec.errors import EngineError, LocalspecError
 from localspec.events import Event, StepEvent
-from localspec.methods.company import SharedCost
+from localspec.methods.company import CompanyGovernor, SharedCost
 from localspec.methods.registry import MAX_TREE_NODES
 from localspec.reading import common_prefix
 from localspec.serving.answer import Answer, TimedOutError
@@ -43,6 +43,7 @@ class Batch:
         self._watch = watch
         self._shared = SharedCost(session.curve, min(session.ctx.max_nodes, MAX_TREE_NODES))
         self.slots = [Slot(session, seq, self._shared, pieces) for seq in range(session.ctx.n_seq_max)]
+        self._company = CompanyGovernor()
         self._turn = 0
 
     @property
@@ -112,7 +113,7 @@ class Batch:
         shared = self._shared
         shared.n_texts = len(writing)
         plain_pass = shared.plain_pass
-        trees = self._propose(writing)
+        trees = self._propose(writing, MAX_TREE_NODES if self._may_draft(len(writing)) else 0)
         if not trees:
             return
         if not self._session.ctx.one_pass:
@@ -141,11 +142,20 @@ class Batch:
             n_written[slot] = sum(len(event.tokens) for event in events if isinstance(event, StepEvent))
             for event in events:
                 self._watch(slot, event)
+        seconds = perf_counter() - began
         for slot, n in n_written.items():
-            slot.weigh(n, perf_counter() - began, plain_pass)
+            slot.weigh(n, seconds, plain_pass)
+        if len(trees) > 1:
+            self._company.observe(len(trees), sum(n_written.values()), n_nodes, seconds)
 
-    def _propose(self, writing: Sequence[Slot]) -> dict[Slot, tuple[Tree, float]]:
-        """A tree for each slot, which sees what those before it took of the pass; the first is another every time."""
+    def _may_draft(self, n_texts: int) -> bool:
+        return n_texts == 1 or not self._session.ctx.one_pass or self._company.may_draft(n_texts)
+
+    def _propose(self, writing: Sequence[Slot], most: int) -> dict[Slot, tuple[Tree, float]]:
+        """A tree for each slot, which sees what those before it took of the pass; the first is another every time.
+
+        They have `most` nodes in all, or one each.
+        """
         self._turn += 1
         first = self._turn % len(writing)
         trees: dict[Slot, tuple[Tree, float]] = {}
@@ -154,7 +164,7 @@ class Batch:
             waiting -= 1
             self._shared.n_others = n_nodes + waiting
             proposed: list[tuple[Tree, float] | None] = []
-            room = max(1, MAX_TREE_NODES - self._shared.n_others)
+            room = max(1, most - self._shared.n_others)
             self._guard(slot, lambda: proposed.append(slot.propose(room)))  # noqa: B023
             if proposed and proposed[0] is not None:
                 trees[slot] = proposed[0]

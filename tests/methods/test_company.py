@@ -6,7 +6,7 @@ import pytest
 
 from localspec.calibrate.curve import CostCurve
 from localspec.methods.base import Walk
-from localspec.methods.company import SharedCost, TextCost
+from localspec.methods.company import CompanyGovernor, SharedCost, TextCost
 from localspec.methods.governor import Governor
 from localspec.tree import Tree
 
@@ -75,3 +75,43 @@ def test_a_draft_that_delays_all_costs_every_text_a_token() -> None:
             governor.select(tree)
             governor.observe(tree, Walk((1, 2), (2, 3, 4)), 0.0, own.plain_seconds * own.n_texts)
     assert not governor.on
+
+
+def passes(governor: CompanyGovernor, n: int, plain: float, drafted: float, tokens: int) -> list[bool]:
+    """`n` passes for 4 texts: a plain one takes `plain` seconds, one with drafts `drafted`, and writes `tokens`."""
+    made = []
+    for _ in range(n):
+        draft = governor.may_draft(4)
+        made.append(draft)
+        governor.observe(4, tokens if draft else 4, 12 if draft else 4, drafted if draft else plain)
+    return made
+
+
+def test_drafts_that_lose_are_left_out_and_tried_more_and_more_seldom() -> None:
+    made = passes(CompanyGovernor(), 1000, 0.040, 0.060, 5)
+    lost = sum(4 * 0.060 / 0.040 - 5 for draft in made if draft)
+    assert 0 < lost <= 0.03 * 4 * len(made)
+    assert sum(made[500:]) < sum(made[:500])
+
+
+def test_drafts_that_win_stay_and_plain_passes_keep_the_measure() -> None:
+    made = passes(CompanyGovernor(), 500, 0.040, 0.050, 7)
+    assert sum(made) > 480
+    assert 8 <= made[3:].count(False) <= 12
+
+
+def test_drafts_come_back_when_they_pay_again() -> None:
+    governor = CompanyGovernor()
+    passes(governor, 100, 0.040, 0.060, 5)
+    assert not any(passes(governor, 5, 0.040, 0.060, 5))
+    assert sum(passes(governor, 400, 0.040, 0.044, 7)[-20:]) >= 18
+
+
+def test_one_hiccup_of_the_machine_ends_nothing() -> None:
+    governor = CompanyGovernor()
+    passes(governor, 20, 0.040, 0.050, 7)
+    governor.may_draft(4)
+    governor.observe(4, 7, 12, 5.0)
+    governor.may_draft(4)
+    governor.observe(4, 7, 12, 0.050)
+    assert any(passes(governor, 60, 0.040, 0.050, 7))

@@ -16,6 +16,9 @@ from localspec.errors import UsageError
 #: the metadata of a template that some models have beside their own, for requests with tools
 _TOOL_TEMPLATE = "tokenizer.chat_template.tool_use"
 
+#: where anything but content is looked for, it is looked for in this
+_BRACKETS = ' \n<a>{"b": [1]}</a>\n '
+
 
 class ChatModel(Protocol):
     """The part of `engine.model.Model` that chat formats need."""
@@ -60,7 +63,7 @@ class NativeFormat:
             grammar_start=None if request.grammar or grammar is None else self._start(told),
             preserved=self._preserved(told["preserved_tokens"]),
             stops=(*self._stops, *told["additional_stops"]),
-            state=None if told["plain"] else parser,
+            state=None if told["plain"] or _is_content(told, parser, tools) else parser,
         )
 
     def reader(self, prompt: ChatPrompt) -> ReplyReader:
@@ -125,6 +128,18 @@ def _native_request(
             raise UsageError("only a text of the assistant can be continued", "end with a message of the assistant")
         made["continue_final_message"] = True
     return made
+
+
+def _is_content(told: Mapping[str, Any], parser: native.Parser, tools: Sequence[object]) -> bool:
+    """Whether all of a reply is its content, so that nothing has to be parsed: no call was offered, there are no marks,
+    and the parser takes a text with all sorts of brackets as it is."""
+    if tools or told["preserved_tokens"] or told["thinking_start_tag"]:
+        return False
+    try:
+        read = parser.parse(_BRACKETS, is_partial=True)
+    except native.UnparsedError:
+        return False
+    return bool(read["content"] == _BRACKETS and not read["reasoning_content"])
 
 
 def _thoughts(told: Mapping[str, Any]) -> Thoughts | None:

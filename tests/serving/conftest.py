@@ -61,7 +61,7 @@ def facts_for(session: Session, n_slots: int) -> Facts:
         mode=session.ctx.mode,
         device=session.device,
         method=session.method_name,
-        methods=("auto", "ptd", "ptd+heads", "heads", "lookup", "plain"),
+        methods=("auto", "ptd", "ptd-published", "ptd+heads", "heads", "lookup", "plain"),
         bos="",
         eos="",
         chat_template="",

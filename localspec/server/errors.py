@@ -120,7 +120,7 @@ def problem_of(error: BaseException) -> Problem:
         kind = error.type or _TYPES.get(error.http_status, INVALID if error.http_status < 500 else FAILED)
         return Problem(error.http_status, str(error), kind, error.param, error.code, error.retry, error.retry_after)
     if not isinstance(error, LocalspecError):
-        log.error("a request failed", exc_info=error)
+        log.error("a request failed: %s: %s", type(error).__name__, error, exc_info=error)
         return Problem(500, "the server failed; its log says how", FAILED, code="internal_error", retry=True)
     if isinstance(error, BusyError):
         return Problem(503, str(error), UNAVAILABLE, code="busy", retry=True, retry_after=error.retry_after)

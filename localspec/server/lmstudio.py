@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any, Literal
 
@@ -99,7 +98,7 @@ async def vectors(body: EmbeddingRequest, request: Request) -> Any:
 
 async def _models(request: Request) -> list[Model]:
     host: Host = request.app.state.host
-    return [_model(each) for each in await asyncio.to_thread(about.models, host) if each.role != "heads"]
+    return [_model(each) for each in await about.models(host) if each.role != "heads"]
 
 
 def _model(model: About) -> Model:

@@ -273,6 +273,7 @@ class FakeHost:
         return self.now
 
     def available(self) -> list[Available]:
+        asyncio.get_running_loop()  # a host is of its event loop alone
         return [
             Available(
                 name, engine.facts.path, engine.facts.size, "Q8_0", engine.facts.created, name not in self.unloaded
@@ -281,6 +282,7 @@ class FakeHost:
         ]
 
     def loaded(self) -> list[Engine]:
+        asyncio.get_running_loop()
         return [engine for name, engine in self.engines.items() if name not in self.unloaded]
 
     def loading(self) -> tuple[str, float] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from typing import Any
 
@@ -83,7 +82,7 @@ async def _sleeping(request: Request, model: str | None) -> schemas.Props:
     """Of a model that is not loaded: what its file says."""
     host: Host = request.app.state.host
     name = model_name(model, host, request.app.state.settings)
-    known = await asyncio.to_thread(about.models, host)
+    known = await about.models(host)
     paths = {available.name: str(available.path) for available in host.available()}
     for each in known:
         if name in (None, each.name):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from datetime import datetime, timezone
 from typing import Any
@@ -45,7 +44,7 @@ async def version() -> schemas.VersionResponse:
 @router.get("/api/tags")
 async def tags(request: Request) -> schemas.TagsResponse:
     """The models that can be asked for."""
-    known = await asyncio.to_thread(about.models, request.app.state.host)
+    known = await about.models(request.app.state.host)
     return schemas.TagsResponse(models=[_listed(model) for model in known])
 
 
@@ -53,7 +52,7 @@ async def tags(request: Request) -> schemas.TagsResponse:
 async def ps(request: Request) -> schemas.PsResponse:
     """The models that are loaded."""
     host: Host = request.app.state.host
-    known = {model.name: model for model in await asyncio.to_thread(about.models, host)}
+    known = {model.name: model for model in await about.models(host)}
     loaded = [engine for engine in host.loaded() if engine.facts.name in known]
     return schemas.PsResponse(models=[_running(host, engine, known[engine.facts.name]) for engine in loaded])
 
@@ -62,7 +61,7 @@ async def ps(request: Request) -> schemas.PsResponse:
 async def show(request: Request, body: schemas.ShowRequest) -> schemas.ShowResponse:
     """What there is to know of a model. Does not load it."""
     host: Host = request.app.state.host
-    known = await asyncio.to_thread(about.models, host)
+    known = await about.models(host)
     name = model_name(convert.untagged(body.model), host, request.app.state.settings)
     for model in known:
         if name is None or model.name == name:

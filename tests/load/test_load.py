@@ -22,7 +22,7 @@ from tests.with_server import Target
 pytestmark = [pytest.mark.model, pytest.mark.patched, pytest.mark.slow]
 
 N_USERS = 8
-REQUESTS = int(os.environ.get("LOCALSPEC_TEST_REQUESTS", "6"))
+REQUESTS = int(os.environ.get("LOCALSPEC_TEST_REQUESTS", "3"))
 TOPICS = ["a fox", "the sea", "two numbers", "ten animals", "France", "a list in Python", "bread", "the night"]
 TASKS = ["Tell me about {}.", "Write a poem about {}.", "Repeat: {}.", "Why {}?", "Say it in three words: {}."]
 #: beyond what it takes, and far below the rest of an answer that goes on

@@ -19,7 +19,7 @@ _NO_ROOM = 1e6
 PLAIN_FIRST, PLAIN_EVERY = 3, 48
 #: share of the newest pass in what one without drafts is believed to take, and how many of those a pass counts at most
 PLAIN_RATE, MOST_PASSES = 0.2, 4.0
-#: tokens of each text that drafts may lose, net of what they won just before, until they are left out
+#: passes that drafts may lose, net of what they won just before, until they are left out
 MAX_LOSS = 1.5
 #: passes of a trial, and passes between trials at most
 TRIES, MAX_GAP = 6, 768
@@ -107,18 +107,54 @@ class TextCost:
 
 
 @dataclass(slots=True)
-class _Record:
-    """What passes of one number of texts took. Losses are in tokens, `gap` and `next_try` in passes."""
+class _Plain:
+    """What passes without drafts take for one number of texts."""
 
-    plain: float | None = None
-    n_plain: int = 0
+    seconds: float = 0.0
+    n: int = 0
+    n_since: int = 0
+
+    def learn(self, seconds: float) -> None:
+        self.n_since = 0
+        self.n += 1
+        if self.n == 1:
+            self.seconds = seconds
+        elif self.n <= PLAIN_FIRST:
+            self.seconds = min(self.seconds, seconds)
+        else:
+            self.seconds += PLAIN_RATE * (min(seconds, 2 * self.seconds) - self.seconds)
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """Whether drafts pay for about so many texts. What they lost is in passes, as are `gap` and `next_try`."""
+
     n_passes: int = 0
-    n_since_plain: int = 0
     on: bool = True
     lost: float = 0.0
     n_tried: int = 0
     gap: int = 0
     next_try: int = 0
+
+    def learn(self, loss: float) -> None:
+        if self.on:
+            self.lost = max(0.0, self.lost + loss)
+            if self.lost > MAX_LOSS:
+                self._wait(PLAIN_EVERY)
+            return
+        self.lost += loss
+        self.n_tried += 1
+        if self.n_tried < TRIES:
+            return
+        if self.lost < 0:
+            self.on, self.lost, self.gap = True, 0.0, 0
+        else:
+            self._wait(2 * self.gap)
+
+    def _wait(self, gap: int) -> None:
+        self.on, self.lost, self.n_tried = False, 0.0, 0
+        self.gap = min(gap, MAX_GAP)
+        self.next_try = self.n_passes + self.gap
 
 
 class CompanyGovernor:
@@ -126,54 +162,34 @@ class CompanyGovernor:
 
     What a draft costs all others, beside its nodes, no curve knows: drafting, verifying and telling happen for one text
     after the other while all wait. So passes with drafts are held against passes without, by the clock, for each number
-    of texts; where they have lost, drafts are left out for a while, and tried again after twice as long each time.
+    of texts; where they have lost, drafts are left out for a while, and tried again after twice as long each time. What
+    is found for 5 texts goes for 5 to 8, and so on.
     """
 
     def __init__(self) -> None:
-        self._records: dict[int, _Record] = {}
+        self._plain: dict[int, _Plain] = {}
+        self._verdicts: dict[int, _Verdict] = {}
+
+    def _of(self, n_texts: int) -> tuple[_Plain, _Verdict]:
+        return (
+            self._plain.setdefault(n_texts, _Plain()),
+            self._verdicts.setdefault((n_texts - 1).bit_length(), _Verdict()),
+        )
 
     def may_draft(self, n_texts: int) -> bool:
         """Whether the next pass, for so many texts, may have drafts."""
-        record = self._records.setdefault(n_texts, _Record())
-        record.n_passes += 1
-        if record.n_plain < PLAIN_FIRST:
+        plain, verdict = self._of(n_texts)
+        verdict.n_passes += 1
+        if plain.n < PLAIN_FIRST:
             return False
-        if record.on:
-            return record.n_since_plain < PLAIN_EVERY
-        return record.n_passes >= record.next_try
+        return plain.n_since < PLAIN_EVERY if verdict.on else verdict.n_passes >= verdict.next_try
 
     def observe(self, n_texts: int, n_tokens: int, n_nodes: int, seconds: float) -> None:
         """A pass for so many texts wrote `n_tokens` with `n_nodes`, and took `seconds`, all that belongs to it."""
-        record = self._records.setdefault(n_texts, _Record())
-        if n_nodes <= n_texts or record.plain is None:
-            self._learn_plain(record, seconds)
+        plain, verdict = self._of(n_texts)
+        if n_nodes <= n_texts or not plain.n:
+            plain.learn(seconds)
             return
-        record.n_since_plain += 1
+        plain.n_since += 1
         # a hiccup of the machine is no fault of a draft
-        loss = n_texts * min(seconds / record.plain, MOST_PASSES) - n_tokens
-        record.lost = max(0.0, record.lost + loss) if record.on else record.lost + loss
-        if record.on and record.lost > MAX_LOSS * n_texts:
-            self._wait(record, PLAIN_EVERY)
-        elif not record.on:
-            record.n_tried += 1
-            if record.n_tried == TRIES:
-                record.on = record.lost < 0
-                if record.on:
-                    record.lost, record.gap = 0.0, 0
-                else:
-                    self._wait(record, 2 * record.gap)
-
-    def _learn_plain(self, record: _Record, seconds: float) -> None:
-        record.n_since_plain = 0
-        record.n_plain += 1
-        if record.plain is None:
-            record.plain = seconds
-        elif record.n_plain <= PLAIN_FIRST:
-            record.plain = min(record.plain, seconds)
-        else:
-            record.plain += PLAIN_RATE * (min(seconds, 2 * record.plain) - record.plain)
-
-    def _wait(self, record: _Record, gap: int) -> None:
-        record.on, record.lost, record.n_tried = False, 0.0, 0
-        record.gap = min(gap, MAX_GAP)
-        record.next_try = record.n_passes + record.gap
+        verdict.learn(min(seconds / plain.seconds, MOST_PASSES) - n_tokens / n_texts)

@@ -9,10 +9,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from localspec.errors import EngineError, LocalspecError, UsageError
-from localspec.serving.api import Ended, Request, Update
+from localspec.serving.api import Ended, Request, Update, Written
 
 #: seconds between looks at whether the engine is alive
 _LOOK = 1.0
+#: seconds within which pieces of text are told together: nobody reads faster, and each costs who reads some time
+TOGETHER = 0.015
 
 
 class Answer:
@@ -29,6 +31,7 @@ class Answer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._event: asyncio.Event | None = None
         self._cancelled = self._ended = self._taken = False
+        self._told = 0.0
 
     @property
     def cancelled(self) -> bool:
@@ -56,6 +59,10 @@ class Answer:
                 return
             self._ended = isinstance(update, Ended | LocalspecError)
             self._updates.append(update)
+            now = time.monotonic()
+            if isinstance(update, Written) and now < self._told + TOGETHER:
+                return  # the next one, or the end, comes soon
+            self._told = now
             self._changed.notify()
             if self._loop is not None and self._event is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._event.set)
@@ -109,6 +116,9 @@ class Answer:
             update = self._updates.popleft()
             if isinstance(update, LocalspecError):
                 raise update
+            while isinstance(update, Written) and self._updates and isinstance(more := self._updates[0], Written):
+                update = Written(update.text + more.text, update.tokens + more.tokens, update.logprobs + more.logprobs)
+                self._updates.popleft()
             yield update
 
 

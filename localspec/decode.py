@@ -52,11 +52,14 @@ class Generator:
         self.ctx.drop(self.seq)
         self.ctx.trim(0, self.seq)
 
-    def copy(self, other: Generator, n: int) -> None:
-        """Begin with the first `n` tokens that another sequence of the context holds, if the context can do that."""
+    def copy(self, other: Generator, n: int) -> bool:
+        """Hold the first `n` tokens that another sequence of the context holds; nothing, and False, where the context
+        cannot do that."""
         self.reset()
-        if self.ctx.copy_prefix(other.seq, self.seq, n):
+        copied = self.ctx.copy_prefix(other.seq, self.seq, n)
+        if copied:
             self.chain = other.chain[:n]
+        return copied
 
     def generate(
         self,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
-from localspec.chat_format.api import ChatPrompt, ChatRequest, Delta, Reply, ReplyReader
+from localspec.chat_format.api import ChatPrompt, ChatRequest, ReplyReader
+from localspec.chat_format.reader import ContentReader
 from localspec.engine.params import SamplingParams
 from localspec.server import speculation
 from localspec.server.errors import ParamError
@@ -40,24 +41,6 @@ class Ask:
     ignore_eos: bool = False
     cache_prompt: bool = True
     warnings: tuple[str, ...] = ()
-
-
-class _PlainReader:
-    """The reader of texts that are no chat: all of it is content."""
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-
-    def feed(self, text: str) -> list[Delta]:
-        self._parts.append(text)
-        return [Delta(content=text)] if text else []
-
-    def finish(self) -> list[Delta]:
-        return []
-
-    @property
-    def reply(self) -> Reply:
-        return Reply("".join(self._parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +83,7 @@ def prepare(ask: Ask, engine: Engine, settings: Settings, owner: str) -> list[Pr
             owner=owner,
             timeout=settings.timeout,
         )
-        reader: Callable[[], ReplyReader] = _PlainReader
+        reader: Callable[[], ReplyReader] = ContentReader
         if chat is not None:
             request = _chatting(request, chat)
             reader = partial(engine.chat.reader, chat)

@@ -44,6 +44,7 @@ class Batch:
         self._shared = SharedCost(session.curve, min(session.ctx.max_nodes, MAX_TREE_NODES))
         self.slots = [Slot(session, seq, self._shared, pieces) for seq in range(session.ctx.n_seq_max)]
         self._company = CompanyGovernor()
+        self._can_copy = True
         self._turn = 0
 
     @property
@@ -96,11 +97,19 @@ class Batch:
             slot = best
         else:
             slot = min(free, key=lambda slot: (bool(slot.generator.chain), slot.used))
-        if answer.request.cache_prompt:
+        if answer.request.cache_prompt and self._can_copy:
             source = max(self.slots, key=common.__getitem__)
             if common[source] >= common[slot] + LEAST_COPY:
-                slot.generator.copy(source.generator, common[source])
+                self._copy(source, slot, common[source])
         return slot
+
+    def _copy(self, source: Slot, slot: Slot, n: int) -> None:
+        """Have `slot` begin as `source` does. What cannot be copied once, as on a GPU, is not tried again: the slot's
+        own cache is lost by it."""
+        try:
+            self._can_copy = slot.generator.copy(source.generator, n)
+        except LocalspecError as error:
+            log.warning("slot %d reads its prompt itself: %s", slot.seq, error)
 
     def _read(self, slot: Slot, most: int) -> None:
         event = slot.read(most)
@@ -111,7 +120,7 @@ class Batch:
         """One forward pass for the next trees of all these slots."""
         began = perf_counter()
         shared = self._shared
-        shared.n_texts = len(writing)
+        shared.n_texts = len(writing) if self._session.ctx.one_pass else 1
         plain_pass = shared.plain_pass
         trees = self._propose(writing, MAX_TREE_NODES if self._may_draft(len(writing)) else 0)
         if not trees:

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "ggml.h"
+
+struct ggml_compute_params;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// the operations of token trees: GGML_OP_TREE_MASK and GGML_OP_TOPK_STATS
+void ggml_compute_forward_tree_mask (const struct ggml_compute_params * params, struct ggml_tensor * dst);
+void ggml_compute_forward_topk_stats(const struct ggml_compute_params * params, struct ggml_tensor * dst);
+
+#ifdef __cplusplus
+}
+#endif

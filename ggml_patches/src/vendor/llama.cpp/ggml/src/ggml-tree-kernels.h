@@ -301,23 +301,29 @@ TREE_FN int32_t tree_stats_edge_key(tree_stats_row row, int32_t tid) {
     return id < row.n ? tree_key(row.x[id]) : TREE_KEY_NONE;
 }
 
-// the quads from `quad` on that a thread takes next
+// the quads from `quad` on that a thread takes next. All loads come first: one waits for memory while the others are under way
 TREE_FN void tree_stats_load(tree_stats_row row, int32_t quad, TREE_THREAD int32_t * keys) {
+    uint4 bits[TREE_STATS_BATCH];
     for (int32_t b = 0; b < TREE_STATS_BATCH; ++b) {
-        const int32_t i = quad + b*row.n_threads;
-        if (i < row.n_quads) {
-            const uint4 bits = *(TREE_DEVICE const uint4 *) (row.x + row.head + 4*i);
-            keys[4*b + 0] = tree_key(bits.x);
-            keys[4*b + 1] = tree_key(bits.y);
-            keys[4*b + 2] = tree_key(bits.z);
-            keys[4*b + 3] = tree_key(bits.w);
-        } else {
-            keys[4*b + 0] = TREE_KEY_NONE;
-            keys[4*b + 1] = TREE_KEY_NONE;
-            keys[4*b + 2] = TREE_KEY_NONE;
-            keys[4*b + 3] = TREE_KEY_NONE;
-        }
+        const int32_t i    = quad + b*row.n_threads;
+        const int32_t last = row.n_quads - 1;
+        bits[b] = *(TREE_DEVICE const uint4 *) (row.x + row.head + 4*(i < last ? i : last));
     }
+    for (int32_t b = 0; b < TREE_STATS_BATCH; ++b) {
+        const bool there = quad + b*row.n_threads < row.n_quads;
+        keys[4*b + 0] = there ? tree_key(bits[b].x) : TREE_KEY_NONE;
+        keys[4*b + 1] = there ? tree_key(bits[b].y) : TREE_KEY_NONE;
+        keys[4*b + 2] = there ? tree_key(bits[b].z) : TREE_KEY_NONE;
+        keys[4*b + 3] = there ? tree_key(bits[b].w) : TREE_KEY_NONE;
+    }
+}
+
+TREE_FN int32_t tree_stats_largest(TREE_THREAD const int32_t * keys) {
+    int32_t largest = keys[0];
+    for (int32_t j = 1; j < 4*TREE_STATS_BATCH; ++j) {
+        largest = keys[j] > largest ? keys[j] : largest;
+    }
+    return largest;
 }
 
 // the id of a key of tree_stats_load
@@ -331,9 +337,8 @@ TREE_FN void tree_stats_maximum(tree_stats_row row, TREE_SHARED tree_stats_share
     for (int32_t quad = tid; quad < row.n_quads; quad += TREE_STATS_BATCH*row.n_threads) {
         int32_t keys[4*TREE_STATS_BATCH];
         tree_stats_load(row, quad, keys);
-        for (int32_t j = 0; j < 4*TREE_STATS_BATCH; ++j) {
-            best = keys[j] > best ? keys[j] : best;
-        }
+        const int32_t largest = tree_stats_largest(keys);
+        best = largest > best ? largest : best;
     }
     sh->key[tid] = best;
 }
@@ -389,24 +394,39 @@ struct tree_stats_sums {
     int32_t n_max;
 };
 
-TREE_FN void tree_stats_add(TREE_THREAD tree_stats_sums * sums, int32_t key, int32_t max_key, float max) {
-    if (key == max_key) {
-        sums->n_max++;
-    } else if (key > TREE_KEY_NEGINF) {
-        const float x = tree_key_value(key) - max;
-        if (x > -87.0f) {
-            const float e = TREE_EXP(x);
-            sums->e  += e;
-            sums->xe += x*e;
-        }
-    }
+struct tree_stats_scale {
+    float   max;
+    int32_t max_key;
+    int32_t cutoff; // the key of max - 87, where e^x is next to nothing
+};
+
+TREE_FN bool tree_key_is_finite(int32_t key) {
+    return key > TREE_KEY_NEGINF && key < TREE_KEY_INF;
+}
+
+TREE_FN tree_stats_scale tree_stats_scale_init(int32_t max_key) {
+    const bool finite = tree_key_is_finite(max_key);
+
+    tree_stats_scale scale;
+    scale.max     = finite ? tree_key_value(max_key) : 0.0f;
+    scale.max_key = max_key;
+    scale.cutoff  = finite ? tree_key(TREE_FLOAT_AS_BITS(scale.max - 87.0f)) : TREE_KEY_INF;
+    return scale;
+}
+
+TREE_FN void tree_stats_add(TREE_THREAD tree_stats_sums * sums, tree_stats_scale scale, int32_t key) {
+    const bool  counts = key > scale.cutoff && key != scale.max_key;
+    const float x      = (counts ? tree_key_value(key) : scale.max) - scale.max;
+    const float e      = counts ? TREE_EXP(x) : 0.0f;
+
+    sums->e     += e;
+    sums->xe    += x*e;
+    sums->n_max += key == scale.max_key ? 1 : 0;
 }
 
 TREE_FN void tree_stats_gather(tree_stats_row row, TREE_SHARED tree_stats_shared * sh, int32_t tid) {
-    const int32_t bound   = sh->bound;
-    const int32_t max_key = sh->max;
-    const bool    finite  = max_key > TREE_KEY_NEGINF && max_key < TREE_KEY_INF;
-    const float   max     = finite ? tree_key_value(max_key) : 0.0f;
+    const tree_stats_scale scale = tree_stats_scale_init(sh->max);
+    const int32_t          bound = sh->bound;
 
     tree_stats_sums total;
     total.e     = 0.0f;
@@ -414,11 +434,9 @@ TREE_FN void tree_stats_gather(tree_stats_row row, TREE_SHARED tree_stats_shared
     total.n_max = 0;
 
     const int32_t edge = tree_stats_edge_key(row, tid);
+    tree_stats_add(&total, scale, edge);
     if (edge >= bound) {
         tree_stats_list(sh, edge, tree_stats_edge(row, tid));
-    }
-    if (finite) {
-        tree_stats_add(&total, edge, max_key, max);
     }
 
     for (int32_t quad = tid; quad < row.n_quads; quad += TREE_STATS_BATCH*row.n_threads) {
@@ -431,16 +449,19 @@ TREE_FN void tree_stats_gather(tree_stats_row row, TREE_SHARED tree_stats_shared
         part.xe    = 0.0f;
         part.n_max = 0;
         for (int32_t j = 0; j < 4*TREE_STATS_BATCH; ++j) {
-            if (keys[j] >= bound) {
-                tree_stats_list(sh, keys[j], tree_stats_id(row, quad, j));
-            }
-            if (finite) {
-                tree_stats_add(&part, keys[j], max_key, max);
-            }
+            tree_stats_add(&part, scale, keys[j]);
         }
         total.e     += part.e;
         total.xe    += part.xe;
         total.n_max += part.n_max;
+
+        if (tree_stats_largest(keys) >= bound) {
+            for (int32_t j = 0; j < 4*TREE_STATS_BATCH; ++j) {
+                if (keys[j] >= bound) {
+                    tree_stats_list(sh, keys[j], tree_stats_id(row, quad, j));
+                }
+            }
+        }
     }
 
     sh->sum_e [tid] = total.e;
@@ -499,7 +520,7 @@ TREE_FN void tree_stats_finish(tree_stats_row row, TREE_SHARED tree_stats_shared
 
     uint32_t lse     = TREE_FLOAT_AS_BITS(tree_key_value(sh->max));
     float    entropy = 0.0f;
-    if (sh->max > TREE_KEY_NEGINF && sh->max < TREE_KEY_INF) {
+    if (tree_key_is_finite(sh->max)) {
         const float rest = sum_e + (float) (TREE_COUNTER_GET(sh->n_max) - 1);
         const float ln   = tree_log1p(rest);
         lse     = TREE_FLOAT_AS_BITS(tree_key_value(sh->max) + ln);

@@ -209,7 +209,7 @@ def test_draws_are_those_of_numpy(model: Model, write: Write, load) -> None:
 
 @GRAPHS
 @pytest.mark.parametrize("kind", ["hydra-mlp", "medusa", "trimmed"])
-def test_a_graph_stays_on_its_device_and_is_copied_to_and_from_it_once(write: Write, load, kind: str, flags: int) -> None:
+def test_a_graph_stays_on_its_device_which_is_copied_to_once(write: Write, load, kind: str, flags: int) -> None:
     heads = load(write("q4_0", **SPECS[kind]), flags)
     n_inputs = 2 if heads.spec.grounded else 1
     for tree in trees_for(heads):

@@ -51,9 +51,13 @@ if [ -z "$sources" ]; then
         rm -rf "$work/new"
         "$scripts/make_sources.sh" "$work/new"
         if [ -d "$sources" ]; then
-            (cd "$work/new" && find . -type f | while read -r file; do
-                cmp -s "$file" "$sources/$file" && touch -r "$sources/$file" "$file"
-            done) || true
+            python3 -c '
+import filecmp, os, pathlib, sys
+new, old = map(pathlib.Path, sys.argv[1:])
+for path in new.rglob("*"):
+    before = old / path.relative_to(new)
+    if path.is_file() and before.is_file() and filecmp.cmp(path, before, shallow=False):
+        os.utime(path, ns=(path.stat().st_atime_ns, before.stat().st_mtime_ns))' "$work/new" "$sources"
             rm -rf "$sources"
         fi
         mv "$work/new" "$sources"
@@ -85,7 +89,7 @@ compile() {
     fi
     if ! cmake -G Ninja -S "$sources" -B "$build" -DCMAKE_BUILD_TYPE=Release -DSKBUILD_PLATLIB_DIR="$build/platlib" \
         -DLLAVA_BUILD=OFF -DLLAMA_BUILD_CHAT=OFF -DCMAKE_CUDA_ARCHITECTURES="$arch-real" -Wno-dev \
-        "${launchers[@]}" "${CUDA_CMAKE_ARGS[@]}" > "$build.configure.log" 2>&1; then
+        ${launchers[@]+"${launchers[@]}"} "${CUDA_CMAKE_ARGS[@]}" > "$build.configure.log" 2>&1; then
         printf '%-7s %s\n' "sm_$arch" "CMake failed: $build.configure.log" && return 1
     fi
     objects=$backend/CMakeFiles/ggml-cuda.dir

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ggml_patches.backend import patching, sdist, wheel
+from ggml_patches.backend import dev
 from ggml_patches.backend.errors import BuildError
 from ggml_patches.backend.pins import PACKAGE
 
@@ -26,15 +26,14 @@ THREADS = 1024  # of a block of TOPK_STATS: each may have 64 of a multiprocessor
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder vendor/llama.cpp of the patched sources."""
+    sources = tmp_path_factory.mktemp("patched") / "sources"
     try:
-        archive = sdist.obtain(PACKAGE.pin, wheel.sdist_folder(os.environ), os.environ)
+        dev.make_sources(PACKAGE, sources)
     except BuildError as error:
         if "could not download" not in str(error):
             raise
         pytest.skip(str(error))
-    tree = sdist.unpack(archive, tmp_path_factory.mktemp("patched"))
-    patching.lay_over(PACKAGE, tree)
-    return tree / "vendor" / "llama.cpp"
+    return sources / "vendor" / "llama.cpp"
 
 
 def build_and_test(folder: Path, *options: str) -> None:
@@ -56,7 +55,7 @@ def test_kernels_agree_with_their_definition_alone_and_in_the_file_for_cuda(tmp_
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the threads of a block are coroutines of Linux")
 def test_kernels_agree_with_their_definition_behind_the_encoder_for_metal(llama: Path, tmp_path: Path) -> None:
-    build_and_test(tmp_path, f"-DLLAMA_TREE={llama.parents[1]}")
+    build_and_test(tmp_path, f"-DLLAMA_SOURCES={llama.parents[1]}")
 
 
 def test_metal_knows_its_library_of_tree_kernels(llama: Path) -> None:

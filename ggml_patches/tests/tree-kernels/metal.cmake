@@ -1,6 +1,6 @@
 # ggml's Metal back end without Apple's frameworks: its host code as it is, its kernels as both of its builds make them
 
-set(GGML ${LLAMA_TREE}/vendor/llama.cpp/ggml)
+set(GGML ${LLAMA_SOURCES}/vendor/llama.cpp/ggml)
 
 # ggml-metal/CMakeLists.txt itself makes the sources of the embedded library, and the folder that a compiler is given otherwise
 function(make_metal_sources name embed)

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ggml_patches.backend import wheel
+from ggml_patches.backend.errors import BuildError
+from ggml_patches.backend.pins import PACKAGE
 from localspec.engine import kernels, patched
 from tests.tiny_models import write_tiny
 
@@ -75,6 +78,28 @@ def test_row_statistics_agree_with_a_reference_in_double_precision(build: Path) 
 @pytest.mark.parametrize("name", ["test-row-products", "test-flash-attn-rows"])
 def test_a_row_is_right_and_the_same_whatever_is_computed_beside_it(build: Path, name: str) -> None:
     assert "ok" in run([program(build, name)])
+
+
+def test_the_operations_of_trees_agree_with_what_they_mean(build: Path) -> None:
+    assert "ok" in run([program(build, "test-tree-ops")])
+
+
+@pytest.mark.slow
+def test_the_operations_of_trees_agree_with_plain_loops_in_the_tests_of_ggml(build: Path, tmp_path: Path) -> None:
+    cmake = find_cmake()
+    assert cmake is not None
+    try:
+        tree = wheel.patched_tree(PACKAGE, tmp_path, os.environ)
+    except BuildError as error:
+        if "could not download" not in str(error):
+            raise
+        pytest.skip(str(error))
+    run([cmake, "-S", SOURCES, "-B", build, f"-DLLAMA_TREE={tree}"])
+    run([cmake, "--build", build, "--config", "Release", "--target", "test-backend-ops"])
+    output = run([program(build, "test-backend-ops"), "test", "-b", "CPU", "-o", "TREE_MASK,TOPK_STATS"])
+    assert "1/1 backends passed" in output
+    for operation in ("TREE_MASK", "TOPK_STATS"):
+        assert f"{operation}(" in output  # a name that nothing has passes too
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])

@@ -14,7 +14,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-ABI = 6
+ABI = 7
 MAX_NODES = 256
 
 OK, FULL, ABORTED = 0, 1, 2
@@ -57,6 +57,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_tree_stats": (_i32, [_ctx, _i32, _array, _i32, _array, _array, _array, _array]),
     "llama_tree_cells": (_i32, [_ctx, _i32, _array, _i32]),
     "llama_tree_n_graph_builds": (_i64, [_ctx]),
+    "llama_tree_set_stats": (_i32, [_ctx, _i32]),
+    "llama_tree_mask_on_device": (ctypes.c_bool, [_ctx]),
+    "llama_tree_stats_on_device": (ctypes.c_bool, [_ctx]),
+    "llama_tree_n_bytes_fetched": (_i64, [_ctx]),
+    "llama_tree_n_bytes_sent": (_i64, [_ctx]),
     "llama_drafter_corpus_init": (_corpus, [_array, _i32]),
     "llama_drafter_corpus_free": (None, [_corpus]),
     "llama_drafter_corpus_n_bytes": (_i64, [_corpus]),
@@ -83,6 +88,9 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_heads_device": (ctypes.c_char_p, [_heads]),
     "llama_heads_plan_init": (_plan, [_heads, _i32, _array, _array]),
     "llama_heads_plan_free": (None, [_plan]),
+    "llama_heads_plan_n_bytes_sent": (_i64, [_plan]),
+    "llama_heads_plan_n_bytes_fetched": (_i64, [_plan]),
+    "llama_heads_n_splits": (_i32, [_heads, _i32, _array, _array]),
     "llama_heads_draft": (_i32, [_plan, _ctx, _array, _i32, _array, _array, _array]),
 }
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ggml_patches.backend import dev
+from ggml_patches.backend.errors import BuildError
+from ggml_patches.backend.pins import PACKAGE
 from localspec.engine import kernels, patched
 from tests.tiny_models import write_tiny
 
@@ -43,9 +46,8 @@ def run(command: Sequence[str | Path], timeout: float = 300) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the compiled programs."""
+def configure(folder: Path, *options: str) -> str:
+    """Prepare `folder` for compiling against the installed package. Returns CMake's path."""
     import llama_cpp
 
     cmake = find_cmake()
@@ -56,8 +58,15 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prefix = Path(llama_cpp.__file__).parent.parent
     if not (prefix / "include" / "llama-tree.h").is_file():
         pytest.skip(f"the installed llama-cpp-python has no headers: {prefix / 'include' / 'llama-tree.h'} is missing")
+    run([cmake, "-S", SOURCES, "-B", folder, f"-DLLAMA_PREFIX={prefix}", "-DCMAKE_BUILD_TYPE=Release", *options])
+    return cmake
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the compiled programs."""
     folder = tmp_path_factory.mktemp("native")
-    run([cmake, "-S", SOURCES, "-B", folder, f"-DLLAMA_PREFIX={prefix}", "-DCMAKE_BUILD_TYPE=Release"])
+    cmake = configure(folder)
     run([cmake, "--build", folder, "--config", "Release"])
     return folder
 
@@ -85,3 +94,18 @@ def test_trees_agree_with_plain_decoding_through_the_c_interface(build: Path, tm
 def test_draft_heads_through_the_c_interface(build: Path, tmp_path: Path) -> None:
     model = write_tiny(tmp_path / "tiny.gguf")
     assert "ok" in run([program(build, "test-heads"), model, tmp_path / "heads.gguf"])
+
+
+@pytest.mark.slow
+def test_draft_heads_on_a_device_that_stands_in_for_a_gpu(tmp_path: Path) -> None:
+    sources, build = tmp_path / "sources", tmp_path / "build"
+    try:
+        dev.make_sources(PACKAGE, sources)
+    except BuildError as error:
+        if "could not download" not in str(error):
+            raise
+        pytest.skip(str(error))
+    cmake = configure(build, f"-DLLAMA_SOURCES={sources}")
+    run([cmake, "--build", build, "--config", "Release", "--target", "test-heads-device"])
+    model = write_tiny(tmp_path / "tiny.gguf")
+    assert "ok" in run([program(build, "test-heads-device"), model, tmp_path / "heads.gguf"])

@@ -17,7 +17,7 @@
 
 #include "llama.h"
 
-#define LLAMA_LOCALSPEC_ABI  6
+#define LLAMA_LOCALSPEC_ABI  7
 #define LLAMA_TREE_MAX_NODES 256
 #define LLAMA_TREE_MAX_TOP_K 16
 
@@ -103,9 +103,25 @@ LLAMA_API int32_t llama_tree_stats(
                        float * lse,
                        float * entropy);
 
+// have tree decodes compute the statistics of their rows, with up to k candidates, where the device that holds the logits has
+// an operation for it; llama_tree_stats() then fetches them all at once, in place of whole rows, and gives the same as without.
+// 0, the state of a new context: off. 0 <= k <= LLAMA_TREE_MAX_TOP_K
+LLAMA_API int32_t llama_tree_set_stats(struct llama_context * ctx, int32_t k);
+
 //
 // introspection, for tests and diagnostics
 //
+
+// whether the last tree decode made its attention masks, and computed the statistics of its rows, by operations in its graph.
+// they are used where a probe finds that they run on the device of their operands; on the CPU, where they are faster
+//   environment, read when a context is made: LLAMA_TREE_MASK, LLAMA_TREE_STATS - 0: never, 1: also where it does not pay
+LLAMA_API bool llama_tree_mask_on_device (const struct llama_context * ctx);
+LLAMA_API bool llama_tree_stats_on_device(const struct llama_context * ctx);
+
+// bytes of rows, statistics and hidden states copied from devices, and of inputs copied to them, by the tree decodes of this
+// context; 0 where a device shares the host's memory
+LLAMA_API int64_t llama_tree_n_bytes_fetched(const struct llama_context * ctx);
+LLAMA_API int64_t llama_tree_n_bytes_sent   (const struct llama_context * ctx);
 
 // cells of the non-windowed KV cache that hold the sequence, in position order; returns their number (at most n are written)
 LLAMA_API int32_t llama_tree_cells(const struct llama_context * ctx, llama_seq_id seq, int32_t * cells, int32_t n);

@@ -26,9 +26,10 @@ public:
     struct key {
         uint32_t n_tokens  = 0;
         uint32_t n_outputs = 0;
+        bool     tree_mask = false; // made by an operation
 
         bool operator==(const key & other) const {
-            return n_tokens == other.n_tokens && n_outputs == other.n_outputs;
+            return n_tokens == other.n_tokens && n_outputs == other.n_outputs && tree_mask == other.tree_mask;
         }
     };
 

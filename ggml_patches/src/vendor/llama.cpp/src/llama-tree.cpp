@@ -8,6 +8,7 @@
 #include "llama-row-stats.h"
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <vector>
@@ -287,6 +288,17 @@ int32_t llama_tree_stats(
     }
 
     for (int32_t i = 0; i < n; ++i) {
+        int32_t k_row;
+        if (const float * found = ctx->get_tree_stats_ith(nodes[i], k, k_row)) {
+            std::memcpy(ids    + i*k, found,         k*sizeof(float)); // the bits of the ids
+            std::memcpy(logits + i*k, found + k_row, k*sizeof(float));
+            if (lse) {
+                lse    [i] = found[2*k_row];
+                entropy[i] = found[2*k_row + 1];
+            }
+            continue;
+        }
+
         const float * row = ctx->get_tree_logits_ith(nodes[i]);
         if (!row) {
             return LLAMA_TREE_INVALID;
@@ -310,6 +322,15 @@ int32_t llama_tree_stats(
     return LLAMA_TREE_OK;
 }
 
+int32_t llama_tree_set_stats(llama_context * ctx, int32_t k) {
+    if (k < 0 || k > LLAMA_TREE_MAX_TOP_K) {
+        LLAMA_LOG_ERROR("%s: k = %d is not in [0, %d]\n", __func__, k, LLAMA_TREE_MAX_TOP_K);
+        return LLAMA_TREE_INVALID;
+    }
+    ctx->set_tree_stats(k);
+    return LLAMA_TREE_OK;
+}
+
 int32_t llama_tree_cells(const llama_context * ctx, llama_seq_id seq, int32_t * cells, int32_t n) {
     auto * memory = ctx->get_memory();
     if (!get_trees(ctx) || !seq_is_valid(ctx, seq)) {
@@ -324,4 +345,20 @@ int32_t llama_tree_cells(const llama_context * ctx, llama_seq_id seq, int32_t * 
 
 int64_t llama_tree_n_graph_builds(const llama_context * ctx) {
     return ctx->get_n_graph_builds();
+}
+
+bool llama_tree_mask_on_device(const llama_context * ctx) {
+    return ctx->get_tree_ops().used_mask;
+}
+
+bool llama_tree_stats_on_device(const llama_context * ctx) {
+    return ctx->get_tree_ops().used_stats;
+}
+
+int64_t llama_tree_n_bytes_fetched(const llama_context * ctx) {
+    return ctx->get_tree_ops().n_bytes_fetched;
+}
+
+int64_t llama_tree_n_bytes_sent(const llama_context * ctx) {
+    return ctx->get_tree_ops().n_bytes_sent;
 }

@@ -88,6 +88,9 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_heads_device": (ctypes.c_char_p, [_heads]),
     "llama_heads_plan_init": (_plan, [_heads, _i32, _array, _array]),
     "llama_heads_plan_free": (None, [_plan]),
+    "llama_heads_plan_n_bytes_sent": (_i64, [_plan]),
+    "llama_heads_plan_n_bytes_fetched": (_i64, [_plan]),
+    "llama_heads_n_splits": (_i32, [_heads, _i32, _array, _array]),
     "llama_heads_draft": (_i32, [_plan, _ctx, _array, _i32, _array, _array, _array]),
 }
 

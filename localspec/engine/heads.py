@@ -33,8 +33,8 @@ from localspec.static_tree import StaticTree
 NATIVE_ARCHS = (HYDRA, MEDUSA)
 #: plans that are kept; the one made first goes when there are more
 MAX_PLANS = 64
-#: of llama_heads_flags: graphs of operations that every device has, for tests
-PORTABLE = 1
+#: of llama_heads_flags, for tests: graphs of operations that devices have, and without TOPK_STATS, which not all have
+PORTABLE, STOCK_TOP_K = 1, 2
 
 
 def make_heads(model: Model, context: TreeContext, path: str | Path) -> NativeHeads | ReferenceHeads:
@@ -105,6 +105,28 @@ class NativeHeads:
         """Name of the device that holds the weights."""
         self._check_open()
         return str(self._lib.llama_heads_device(self._handle).decode())
+
+    def copied_bytes(self, tree: StaticTree) -> tuple[int, int]:
+        """Bytes that drafting `tree` copies to the device and from it; none with the CPU's own operations."""
+        self._check_open()
+        handle = self._plan(tree).handle
+        sent, fetched = self._lib.llama_heads_plan_n_bytes_sent, self._lib.llama_heads_plan_n_bytes_fetched
+        return int(sent(handle)), int(fetched(handle))
+
+    def n_splits(self, tree: StaticTree) -> int:
+        """Parts that the library's scheduler makes of the graph of `tree`, between the device of the heads and the CPU.
+
+        1 when nothing leaves the device; 0 for a tree that has no more than its root.
+        """
+        self._check_open()
+        check_tree(self.spec, tree)
+        parents, ranks = array("i", tree.topology.parents), array("i", tree.ranks)
+        mark = logs.n_errors()
+        addresses = parents.buffer_info()[0], ranks.buffer_info()[0]
+        n = int(self._lib.llama_heads_n_splits(self._handle, tree.n_nodes, *addresses))
+        if n < 0:
+            raise EngineError(f"no graph of a tree of {tree.n_nodes} nodes: {logs.reason(mark, 'memory ran out')}")
+        return n
 
     def draft(self, g: FloatArray, root: int, tree: StaticTree) -> HeadDraft:
         """Draft a tree below the token `root`, as `ReferenceHeads.draft` does.

@@ -69,8 +69,13 @@ def check_memory(
 
 def judged_memory(n_gpu_layers: int = -1) -> int | None:
     """Bytes that models may take; None where that cannot be told, or is left to a GPU."""
+    return None if on_gpu(n_gpu_layers) else available_memory()
+
+
+def on_gpu(n_gpu_layers: int = -1) -> bool:
+    """Whether layers go to a GPU, the output layer before all others."""
     init_backend()
-    return None if n_gpu_layers != 0 and L.llama_supports_gpu_offload() else available_memory()
+    return n_gpu_layers != 0 and bool(L.llama_supports_gpu_offload())
 
 
 def refuse_oversized(target: Need, draft: Need, available: int) -> None:

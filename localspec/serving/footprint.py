@@ -17,14 +17,16 @@ from localspec.engine.memory import Shape, context_bytes, kv_bytes_per_token
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
 from localspec.engine.weightless import open_weightless
+from localspec.errors import ModelError
 from localspec.gguf_check import check_gguf
 from localspec.heads.choose import shipped_for
+from localspec.heads.file import read_spec
 from localspec.machine import devices
 from localspec.methods.ptd.corpus import corpus_text
 from localspec.methods.ptd.native import BYTES_A_TOKEN, BYTES_AN_ENTRY
 from localspec.methods.ptd.recycling import DEFAULT_ENTRIES
 from localspec.methods.registry import MAX_TREE_NODES
-from localspec.pairs.memory import judged_memory
+from localspec.pairs.memory import judged_memory, on_gpu
 from localspec.serving.embedding import LEAST_CELLS, ROWS, SHARED_CELLS, SHARED_ROWS, SHARED_TEXTS
 
 _F32 = 4
@@ -68,10 +70,12 @@ def footprint(
     draft: tuple[Path, int | None] | None = None,
     embeddings: bool = True,
     speculation: bool = True,
+    n_gpu_layers: int = 0,
 ) -> Footprint:
     """What the model in `path` takes with a context of `params`; `draft` is a second model and its context size.
 
-    Without `speculation` a step has one token for each sequence at most. No weights are read. Raises `ModelError` for
+    Without `speculation` a step has one token for each sequence at most. Heads lie where the output layer does, which
+    is a GPU's memory if any layers go to one. No weights are read. Raises `ModelError` for
     files that cannot be used.
     """
     with open_weightless(path, encoder=True) as model:
@@ -87,7 +91,7 @@ def footprint(
             vocabulary=words,
             context=_context_bytes(model, params, n_ctx),
             graphs=_graph_bytes(model, MAX_TREE_NODES if speculation else n_slots),
-            heads=_AS_LOADED * sum(file.stat().st_size for file in files if file.is_file()),
+            heads=sum(_heads_bytes(file, path, on_gpu(n_gpu_layers)) for file in files if file.is_file()),
             learned=len(model.tokenize(corpus_text())) * BYTES_A_TOKEN + DEFAULT_ENTRIES * BYTES_AN_ENTRY,
             drafts=0 if draft is None else _draft_bytes(*draft, params, n_ctx // n_slots),
             embeddings=embedding,
@@ -113,6 +117,19 @@ def _graph_bytes(model: Model, n_sizes: int) -> int:
     n_nodes = max(_LEAST_NODES, _NODES_A_TENSOR * check_gguf(model.path).n_tensors)
     buffers = n_sizes * (n_sizes + 1) // 2 * (model.n_vocab * _F32 + _layer_bytes(model.shape, 1))
     return n_sizes * n_nodes * _BYTES_A_NODE + min(buffers, _GRAPH_BUFFERS)
+
+
+def _heads_bytes(file: Path, model: Path, on_device: bool) -> int:
+    """Heads in memory. On a device grounded ones have the embeddings of the tokens that they draft beside them."""
+    size = file.stat().st_size
+    if not on_device:
+        return _AS_LOADED * size
+    with contextlib.suppress(ModelError):  # heads that cannot be used are warned of elsewhere
+        spec = read_spec(file)
+        table = check_gguf(model).tensors.get("token_embd.weight")
+        if spec.grounded and table is not None:
+            size += len(table.at) * (spec.n_draft_vocab or spec.n_vocab) // spec.n_vocab
+    return size
 
 
 def _layer_bytes(shape: Shape, n_tokens: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,14 +69,20 @@ class SessionOpener:
         from localspec.serving.footprint import footprint
 
         setup, context = self._setup_of(path), self._context(path)
-        speculation = setup.method != "plain"
+        estimate = partial(
+            footprint,
+            path,
+            context,
+            heads=setup.heads,
+            speculation=setup.method != "plain",
+            n_gpu_layers=setup.n_gpu_layers,
+        )
         if setup.draft is not None:
             try:
-                draft = hub.find_model(setup.draft), setup.draft_n_ctx
-                return footprint(path, context, heads=setup.heads, draft=draft, speculation=speculation).total
+                return estimate(draft=(hub.find_model(setup.draft), setup.draft_n_ctx)).total
             except LocalspecError as error:
                 log.debug("the draft model is left out of the estimate: %s", error)
-        return footprint(path, context, heads=setup.heads, speculation=speculation).total
+        return estimate().total
 
     def free(self) -> int | None:
         """See `Opener.free`."""

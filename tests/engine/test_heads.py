@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from localspec.engine import kernels
-from localspec.engine.heads import MAX_PLANS, PORTABLE, NativeHeads, make_heads
+from localspec.engine.heads import MAX_PLANS, PORTABLE, STOCK_TOP_K, NativeHeads, make_heads
 from localspec.engine.model import Model
 from localspec.errors import EngineError, UsageError
 from localspec.heads import file
@@ -26,12 +26,15 @@ from tests.tiny_models import N_EMBD, N_VOCAB, write_tiny
 pytestmark = NEEDS_PATCHES
 
 Models = dict[str, Model]
+#: the CPU's own operations, and those that devices have: TOPK_STATS, or what stands in for it
+GRAPHS = pytest.mark.parametrize("flags", [0, PORTABLE, PORTABLE | STOCK_TOP_K], ids=["host", "topk-stats", "stock"])
 NATIVE_SPECS = [name for name, values in SPECS.items() if values["arch"] != "hydra-prefix-mlp"]
 TREES = {
     "chain": StaticTree.greedy(4),
     "wide": StaticTree.from_paths([[rank] for rank in range(30)]),
     "gaps": StaticTree.from_paths([[1], [3], [1, 0], [1, 2], [3, 1], [3, 1, 5], [1, 2, 0], [1, 2, 0, 4]]),
     "published": MC_SIM_7B_63,
+    "very wide": StaticTree.from_paths([[70], [70, 1], [2], [2, 66], [70, 1, 0]]),  # beyond what TOPK_STATS tells
     "root": StaticTree(),
 }
 #: how far logits may be from those of NumPy, which does not round activations, as a share of the row's standard
@@ -84,6 +87,11 @@ def reference_of(path: Path, model: Model) -> ReferenceHeads:
     return ReferenceHeads(read_heads(path), InputEmbeddings(model.path))
 
 
+def trees_for(heads: NativeHeads) -> list[StaticTree]:
+    """Those whose ranks the heads have tokens for."""
+    return [tree for tree in TREES.values() if max(tree.ranks) < (heads.spec.n_draft_vocab or N_VOCAB)]
+
+
 def assert_drafted(
     draft: HeadDraft, reference: ReferenceHeads, g: np.ndarray, root: int, tree: StaticTree, tolerance: float
 ) -> None:
@@ -115,26 +123,26 @@ def assert_drafted(
         assert abs(np.log(p) + np.log(np.exp(row - row.max()).sum())) <= tolerance * row.std()
 
 
-@pytest.mark.parametrize("flags", [0, PORTABLE], ids=["host", "portable"])
+@GRAPHS
 @pytest.mark.parametrize("kind", NATIVE_SPECS)
 def test_float_heads_draft_what_numpy_drafts(model: Model, write: Write, load, kind: str, flags: int) -> None:
     path = write("f32", **SPECS[kind])
     heads, reference = load(path, flags), reference_of(path, model)
-    for tree in TREES.values():
+    for tree in trees_for(heads):
         for seed in range(2):
             draft, expected = heads.draft(state(seed), 7 + seed, tree), reference.draft(state(seed), 7 + seed, tree)
             np.testing.assert_array_equal(draft.tokens, expected.tokens)
-            np.testing.assert_allclose(draft.q, expected.q, rtol=1e-3)
-            np.testing.assert_allclose(draft.top1, expected.top1, rtol=1e-3)
+            np.testing.assert_allclose(draft.q, expected.q, rtol=1e-5)
+            np.testing.assert_allclose(draft.top1, expected.top1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("flags", [0, PORTABLE], ids=["host", "portable"])
+@GRAPHS
 @pytest.mark.parametrize("weight_type", WEIGHT_TYPES)
 @pytest.mark.parametrize("kind", ["hydra-mlp", "medusa", "trimmed"])
 def test_heads_of_all_types(model: Model, write: Write, load, kind: str, weight_type: str, flags: int) -> None:
     path = write(weight_type, **SPECS[kind])
     heads, reference = load(path, flags, n_threads=2), reference_of(path, model)
-    for tree in TREES.values():
+    for tree in trees_for(heads):
         assert_drafted(heads.draft(state(), 9, tree), reference, state(), 9, tree, TOLERANCE[weight_type])
 
 
@@ -157,7 +165,7 @@ def test_heads_whose_matrices_have_several_types(model: Model, write: Write, loa
     monkeypatch.setattr(file, "_type_of", by_width)
     path = write()
     reference = reference_of(path, model)
-    for flags in (0, PORTABLE):
+    for flags in (0, PORTABLE, PORTABLE | STOCK_TOP_K):
         draft = load(path, flags).draft(state(), 9, MC_SIM_7B_63)
         assert_drafted(draft, reference, state(), 9, MC_SIM_7B_63, TOLERANCE["q8_0"])
 
@@ -197,6 +205,19 @@ def test_draws_are_those_of_numpy(model: Model, write: Write, load) -> None:
         for heads in (load(path), reference_of(path, model))
     )
     assert native.tokens.tolist() == reference.tokens.tolist()
+
+
+@GRAPHS
+@pytest.mark.parametrize("kind", ["hydra-mlp", "medusa", "trimmed"])
+def test_a_graph_stays_on_its_device_which_is_copied_to_once(write: Write, load, kind: str, flags: int) -> None:
+    heads = load(write("q4_0", **SPECS[kind]), flags)
+    n_inputs = 2 if heads.spec.grounded else 1
+    for tree in trees_for(heads):
+        drafts = tree.n_nodes > 1
+        assert heads.n_splits(tree) == int(drafts)
+        sent, fetched = heads.copied_bytes(tree)
+        assert sent == (4 * n_inputs * N_EMBD if drafts and flags else 0)
+        assert (fetched > 0) == (drafts and flags > 0)
 
 
 def test_what_does_not_fit_is_refused(write: Write, load) -> None:

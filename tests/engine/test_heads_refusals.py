@@ -129,7 +129,7 @@ def test_files_of_something_else(tiny_q4: Models, tmp_path: Path) -> None:
     assert f"hidden states have {N_EMBD} elements, the heads take 64" in refusal(model, narrow)
     assert "holds no draft heads" in refusal(model, model.path)
     assert refusal(model, missing)
-    assert "invalid arguments" in refusal(model, prefix, flags=2)
+    assert "invalid arguments" in refusal(model, prefix, flags=4)
 
 
 def test_what_the_library_refuses_names_file_and_reason(tiny_q4: Models, path: Path, make_patched: MakePatched) -> None:

@@ -12,9 +12,12 @@ import pytest
 from localspec.engine import bindings
 from localspec.engine.params import ContextParams
 from localspec.errors import ModelError
+from localspec.gguf_check import check_gguf
+from localspec.heads.file import write_heads
 from localspec.serving.footprint import Footprint, footprint, free_memory, used_memory
+from tests.heads.random_heads import SPECS, heads_of, spec_of
 from tests.tiny_encoder import write_tiny_encoder
-from tests.tiny_models import write_tiny
+from tests.tiny_models import N_EMBD, N_VOCAB, write_tiny
 from tests.with_model import smollm
 
 PARAMS = ContextParams(n_ctx=2048, n_seq_max=2, partitioned=True, n_threads=1)
@@ -85,6 +88,20 @@ def test_each_part_follows_what_it_is_made_of(tmp_path: Path) -> None:
     heads = tmp_path / "heads"
     heads.write_bytes(b"x" * 1000)
     assert tiny(tmp_path, heads=(heads,)).heads >= 1000 > base.heads == 0
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("hydra-mlp", N_VOCAB), ("trimmed", 37), ("medusa", 0)])
+def test_heads_on_a_device_have_the_embeddings_that_they_need_beside_them(
+    kind: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localspec.serving.footprint.on_gpu", lambda n_gpu_layers: n_gpu_layers != 0)
+    path = write_tiny(tmp_path / "llama.gguf")
+    heads = tmp_path / "heads.gguf"
+    write_heads(heads, heads_of(spec_of(**(SPECS[kind] | {"n_embd": N_EMBD, "n_vocab": N_VOCAB}))))
+    table = len(check_gguf(path).tensors["token_embd.weight"].at)
+    size = heads.stat().st_size
+    assert tiny(tmp_path, heads=(heads,)).heads == 2 * size
+    assert tiny(tmp_path, heads=(heads,), n_gpu_layers=1).heads == size + table * rows // N_VOCAB
 
 
 def test_a_draft_model_has_a_context_for_each_slot(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ enum llama_heads_status {
 enum llama_heads_flags {
     // graphs of operations that every device has, also where the CPU has faster ones; to test them without such a device
     LLAMA_HEADS_PORTABLE = 1,
+
+    // these find the best tokens without GGML_OP_TOPK_STATS even on a device that has it; for tests as well
+    LLAMA_HEADS_STOCK_TOP_K = 2,
 };
 
 struct llama_heads;
@@ -63,6 +66,19 @@ LLAMA_API struct llama_heads_plan * llama_heads_plan_init(
                    const int32_t * ranks);
 
 LLAMA_API void llama_heads_plan_free(struct llama_heads_plan * plan);
+
+// bytes that a draft copies to the device in one piece, and from it in another. 0 with the CPU's own operations, which read and
+// write where the host does
+LLAMA_API int64_t llama_heads_plan_n_bytes_sent   (const struct llama_heads_plan * plan);
+LLAMA_API int64_t llama_heads_plan_n_bytes_fetched(const struct llama_heads_plan * plan);
+
+// parts that ggml's scheduler makes of the graph of such a tree, when it may choose between the device of the heads and the CPU
+// returns 1: nothing of it leaves the device, 0: there is nothing to draft, -1: no such graph can be made
+LLAMA_API int32_t llama_heads_n_splits(
+        const struct llama_heads * heads,
+                         int32_t   n_nodes,
+                   const int32_t * parents,
+                   const int32_t * ranks);
 
 // draft the tree, with the threads and back ends that ctx, a context of the same model, uses for a single token
 //   hidden  [n_embd], hidden state after the final norm where the root was predicted

@@ -4,12 +4,12 @@
 #include "llama-model.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 #include <stdexcept>
 
 static constexpr int64_t PACKED_ROWS = 64; // at a multiple of so many rows packed weights can be cut
 
-llama_heads_plan::llama_heads_plan(const llama_heads & heads, int32_t n_nodes, const int32_t * parents, const int32_t * ranks) :
+llama_heads_plan::llama_heads_plan(const llama_heads & heads, int32_t n_nodes, const int32_t * parents, const int32_t * ranks, bool place) :
     heads(heads), levels(llama_heads_levels(n_nodes, parents, ranks)), tokens(n_nodes), q(n_nodes, 1.0f), top1(levels.size()) {
     if ((int32_t) levels.size() > heads.spec.n_heads) {
         throw std::runtime_error(format("a tree of depth %zu is too deep for %d heads", levels.size(), heads.spec.n_heads));
@@ -19,15 +19,19 @@ llama_heads_plan::llama_heads_plan(const llama_heads & heads, int32_t n_nodes, c
             throw std::runtime_error(format("rank %d is asked of a head that knows %d tokens", level.width() - 1, heads.spec.n_rows()));
         }
     }
-    if (!levels.empty()) {
-        build();
-        check_support();
+    if (levels.empty()) {
+        return;
+    }
+    build();
+    if (place) {
+        add_results();
         allocate();
+        check_device();
     }
 }
 
 ggml_tensor * llama_heads_plan::indices(const std::vector<int32_t> & values) {
-    ggml_tensor * t = ggml_new_tensor_1d(ctx_indices.get(), GGML_TYPE_I32, values.size());
+    ggml_tensor * t = ggml_new_tensor_1d(ctx_fixed.get(), GGML_TYPE_I32, values.size());
     constants.push_back({ t, values });
     return t;
 }
@@ -65,7 +69,10 @@ ggml_tensor * llama_heads_plan::build_x(ggml_tensor * sums) {
     const int64_t n = heads.spec.n_embd;
     ggml_tensor * l = ggml_view_2d(ctx.get(), sums, n, sums->ne[1], sums->nb[1], 0);
     ggml_tensor * r = ggml_view_2d(ctx.get(), sums, n, sums->ne[1], sums->nb[1], n*sizeof(float));
-    return ggml_add(ctx.get(), ggml_silu(ctx.get(), ggml_cont(ctx.get(), l)), r);
+    if (!ggml_is_contiguous(l)) { // more than one row
+        l = ggml_cont(ctx.get(), l); // CUDA's and Vulkan's SILU want it so
+    }
+    return ggml_add(ctx.get(), ggml_silu(ctx.get(), l), r);
 }
 
 // the blocks that are left, and the vocabulary head
@@ -87,12 +94,9 @@ ggml_tensor * llama_heads_plan::build_blocks(size_t d, ggml_tensor * x) {
     return logits;
 }
 
-// the best tokens of each row by operations of ggml. returns the embeddings of the nodes of the next level
-ggml_tensor * llama_heads_plan::build_pick(size_t d, ggml_tensor * logits) {
-    const auto &  level = levels[d];
-    const int64_t k     = level.width();
-    const int64_t n     = logits->ne[1];
-    const bool    last  = d + 1 == levels.size();
+// the best k tokens of each row where the device lacks TOPK_STATS, or lacks it for so many
+llama_heads_plan::outputs llama_heads_plan::build_stock_pick(ggml_tensor * logits, int64_t k) {
+    const int64_t n = logits->ne[1];
 
     // one number of each row at the given places
     const auto pick = [&](ggml_tensor * rows, ggml_tensor * places) {
@@ -102,45 +106,71 @@ ggml_tensor * llama_heads_plan::build_pick(size_t d, ggml_tensor * logits) {
     ggml_tensor * top   = ggml_top_k(ctx.get(), logits, k); // in any order
     ggml_tensor * found = ggml_reshape_2d(ctx.get(), pick(logits, top), k, n);
     ggml_tensor * order = ggml_argsort(ctx.get(), found, GGML_SORT_ORDER_DESC);
-    ggml_tensor * ids   = ggml_reshape_2d(ctx.get(), pick(top, order), k, n);
-    ggml_tensor * p     = pick(ggml_soft_max(ctx.get(), logits), ids);
+    ggml_tensor * ids   = pick(top, order);
+    ggml_tensor * p     = pick(ggml_soft_max(ctx.get(), logits), ggml_reshape_2d(ctx.get(), ids, k, n));
+    return { ids, p };
+}
 
-    for (ggml_tensor * t : { ids, p }) {
-        ggml_set_output(t);
-        ggml_build_forward_expand(gf, t);
+// the best tokens of each row by operations of ggml. returns the embeddings of the nodes of the next level
+ggml_tensor * llama_heads_plan::build_pick(size_t d, ggml_tensor * logits) {
+    const int64_t k = levels[d].width();
+
+    ggml_tensor * stats = nullptr;
+    if (k <= GGML_TOPK_STATS_MAX_K && !heads.stock_top_k) {
+        stats = ggml_topk_stats(ctx.get(), logits, k);
+        if (!ggml_backend_dev_supports_op(heads.dev, stats)) {
+            stats = nullptr;
+        }
     }
-    outs.push_back({ ids, p });
+    outs.push_back(stats ? outputs { stats, nullptr } : build_stock_pick(logits, k));
 
-    if (last || !heads.spec.grounded) {
+    for (ggml_tensor * t : { outs.back().ids, outs.back().p }) {
+        if (t) {
+            ggml_set_output(t);
+            ggml_build_forward_expand(gf, t);
+        }
+    }
+    if (d + 1 == levels.size() || !heads.spec.grounded) {
         return nullptr;
     }
-    std::vector<int32_t> places;
-    for (size_t row = 0; row < level.rows.size(); ++row) {
-        for (const auto & child : level.rows[row].children) {
+    if (!stats) {
+        return build_next(d, ggml_reshape_2d(ctx.get(), outs.back().ids, 1, k*logits->ne[1]), k);
+    }
+    // no more than the ids are read, but all numbers together are contiguous
+    ggml_tensor * ids = ggml_topk_stats_ids(ctx.get(), stats);
+    return build_next(d, ggml_view_2d(ctx.get(), ids, 1, ggml_nelements(stats), sizeof(int32_t), 0), stats->ne[0]);
+}
+
+// embeddings of the nodes of level d + 1
+//   ids     [1, ..], where rows of level d have their best tokens
+//   stride  from one row's to the next one's
+ggml_tensor * llama_heads_plan::build_next(size_t d, ggml_tensor * ids, int64_t stride) {
+    std::vector<int32_t> places(levels[d].n_next_rows());
+    for (size_t row = 0; row < levels[d].rows.size(); ++row) {
+        for (const auto & child : levels[d].rows[row].children) {
             if (child.next_row >= 0) {
-                places.resize(std::max<size_t>(places.size(), child.next_row + 1));
-                places[child.next_row] = (int32_t) (row*k + child.rank);
+                places[child.next_row] = (int32_t) (row*stride + child.rank);
             }
         }
     }
-    ggml_tensor * rows = ggml_get_rows(ctx.get(), ggml_reshape_2d(ctx.get(), ids, 1, k*n), indices(places));
+    ggml_tensor * rows = ggml_get_rows(ctx.get(), ids, indices(places));
     return ggml_get_rows(ctx.get(), heads.weights->table, ggml_reshape_1d(ctx.get(), rows, places.size()));
 }
 
 void llama_heads_plan::build() {
     const auto &  spec    = heads.spec;
     const auto &  w       = *heads.weights;
-    const size_t  n_nodes = levels.size()*(32 + 4*spec.n_layers);
+    const size_t  n_nodes = levels.size()*(40 + 4*spec.n_layers);
 
-    ctx        .reset(ggml_init({ ggml_tensor_overhead()*n_nodes + ggml_graph_overhead_custom(n_nodes, false), nullptr, true }));
-    ctx_indices.reset(ggml_init({ ggml_tensor_overhead()*2*levels.size(), nullptr, true }));
-    if (!ctx || !ctx_indices) {
+    ctx      .reset(ggml_init({ ggml_tensor_overhead()*n_nodes + ggml_graph_overhead_custom(n_nodes, false), nullptr, true }));
+    ctx_fixed.reset(ggml_init({ ggml_tensor_overhead()*(2 + 2*levels.size()), nullptr, true }));
+    if (!ctx || !ctx_fixed) {
         throw std::runtime_error("memory does not suffice");
     }
     gf = ggml_new_graph_custom(ctx.get(), n_nodes, false);
 
     input_data.resize((spec.grounded ? 2 : 1)*spec.n_embd);
-    input = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, input_data.size(), 1);
+    input = ggml_new_tensor_2d(ctx_fixed.get(), GGML_TYPE_F32, input_data.size(), 1);
     ggml_set_input(input);
 
     host.resize(levels.size());
@@ -169,31 +199,102 @@ void llama_heads_plan::build() {
     }
 }
 
-void llama_heads_plan::allocate() {
+// room for all outputs in one piece
+void llama_heads_plan::add_results() {
     auto * buft = ggml_backend_dev_buffer_type(heads.dev);
-    if (!constants.empty()) {
-        buffer_indices.reset(ggml_backend_alloc_ctx_tensors_from_buft(ctx_indices.get(), buft));
-        if (!buffer_indices) {
-            throw std::runtime_error("memory does not suffice");
-        }
-        for (const auto & [tensor, values] : constants) {
-            ggml_backend_tensor_set(tensor, values.data(), 0, values.size()*sizeof(int32_t));
+    size_t size = 0;
+    for (const auto & out : outs) {
+        for (const ggml_tensor * t : { out.ids, out.p }) {
+            if (t) {
+                // what an operation may use behind its result included
+                size += GGML_PAD(ggml_backend_buft_get_alloc_size(buft, t), ggml_backend_buft_get_alignment(buft));
+            }
         }
     }
+    if (size > 0) {
+        results = ggml_new_tensor_1d(ctx_fixed.get(), GGML_TYPE_I8, size);
+        results_data.resize(size);
+    }
+}
+
+void llama_heads_plan::allocate() {
+    auto * buft = ggml_backend_dev_buffer_type(heads.dev);
+
+    buffer_fixed.reset(ggml_backend_alloc_ctx_tensors_from_buft(ctx_fixed.get(), buft));
+    if (!buffer_fixed) {
+        throw std::runtime_error("memory does not suffice");
+    }
+    for (const auto & [tensor, values] : constants) {
+        ggml_backend_tensor_set(tensor, values.data(), 0, values.size()*sizeof(int32_t));
+    }
+
+    char * next = results ? (char *) results->data : nullptr;
+    for (const auto & out : outs) {
+        for (ggml_tensor * t : { out.ids, out.p }) {
+            if (t) {
+                ggml_backend_tensor_alloc(results->buffer, t, next);
+                next += GGML_PAD(ggml_backend_buft_get_alloc_size(buft, t), ggml_backend_buft_get_alignment(buft));
+            }
+        }
+    }
+
     alloc.reset(ggml_gallocr_new(buft));
     if (!alloc || !ggml_gallocr_alloc_graph(alloc.get(), gf)) {
         throw std::runtime_error("memory does not suffice");
     }
 }
 
-// a device may lack an operation, or have it for some sizes only
-void llama_heads_plan::check_support() const {
+// A device may lack an operation, or have it for some sizes or types only. It computes the whole graph, or none of it: nothing
+// here moves a node or a tensor to another device.
+void llama_heads_plan::check_device() const {
+    const auto * buft = ggml_backend_dev_buffer_type(heads.dev);
+
+    const auto lies_there = [&](const ggml_tensor * t) {
+        const auto buffer = t->view_src ? t->view_src->buffer : t->buffer;
+        return buffer && ggml_backend_buffer_get_type(buffer) == buft;
+    };
     for (int i = 0; i < ggml_graph_n_nodes(gf); ++i) {
-        ggml_tensor * node = ggml_graph_node(gf, i);
+        const ggml_tensor * node = ggml_graph_node(gf, i);
         if (node->op != GGML_OP_CUSTOM && !ggml_backend_dev_supports_op(heads.dev, node)) {
             throw std::runtime_error(format("%s does not have %s as it is needed", ggml_backend_dev_name(heads.dev), ggml_op_name(node->op)));
         }
+        bool all_there = lies_there(node);
+        for (int j = 0; j < GGML_MAX_SRC && node->src[j]; ++j) {
+            all_there = all_there && lies_there(node->src[j]);
+        }
+        if (!all_there) {
+            throw std::runtime_error(format("%s would need tensors of another device for %s", ggml_backend_dev_name(heads.dev), ggml_op_name(node->op)));
+        }
     }
+}
+
+int32_t llama_heads_plan::n_splits() {
+    if (!gf) {
+        return 0;
+    }
+    std::vector<ggml_backend_ptr> backends;
+    backends.emplace_back(ggml_backend_dev_init(heads.dev, nullptr));
+    if (ggml_backend_dev_type(heads.dev) != GGML_BACKEND_DEVICE_TYPE_CPU) {
+        backends.emplace_back(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
+    }
+    std::vector<ggml_backend_t> handles;
+    for (const auto & backend : backends) {
+        if (!backend) {
+            throw std::runtime_error("memory does not suffice");
+        }
+        handles.push_back(backend.get());
+    }
+    ggml_backend_sched_ptr sched(ggml_backend_sched_new(handles.data(), nullptr, (int) handles.size(), 2*ggml_graph_size(gf), false, false));
+    ggml_backend_sched_split_graph(sched.get(), gf);
+    return ggml_backend_sched_get_n_splits(sched.get());
+}
+
+int64_t llama_heads_plan::n_bytes_sent() const {
+    return gf && !heads.host_ops ? (int64_t) ggml_nbytes(input) : 0;
+}
+
+int64_t llama_heads_plan::n_bytes_fetched() const {
+    return (int64_t) results_data.size();
 }
 
 void llama_heads_plan::set_input(const float * hidden, llama_token root) {
@@ -214,25 +315,32 @@ void llama_heads_plan::set_input(const float * hidden, llama_token root) {
 void llama_heads_plan::read_results() {
     const auto & d2t = heads.weights->d2t;
 
-    std::vector<int32_t> ids;
-    std::vector<float>   p;
+    if (results) {
+        ggml_backend_tensor_get(results, results_data.data(), 0, results_data.size());
+    }
+    const auto fetched = [&](const ggml_tensor * t) {
+        return results_data.data() + ((const char *) t->data - (const char *) results->data);
+    };
     for (size_t d = 0; d < outs.size(); ++d) {
-        const auto & level = levels[d];
-        const int64_t k = outs[d].ids->ne[0];
-        ids.resize(ggml_nelements(outs[d].ids));
-        p  .resize(ggml_nelements(outs[d].p));
-        ggml_backend_tensor_get(outs[d].ids, ids.data(), 0, ids.size()*sizeof(int32_t));
-        ggml_backend_tensor_get(outs[d].p,   p  .data(), 0, p  .size()*sizeof(float));
+        const auto &  out    = outs[d];
+        const auto &  level  = levels[d];
+        const int64_t k      = level.width();
+        const int64_t stride = out.p ? k : out.ids->ne[0];
 
         for (size_t row = 0; row < level.rows.size(); ++row) {
-            const size_t first = heads.spec.grounded ? row*k : 0;
+            const int64_t   first = heads.spec.grounded ? row*stride : 0; // else one row for all nodes
+            const int32_t * ids   = (const int32_t *) fetched(out.ids) + first;
+            const float *   stats = (const float *) ids; // of TOPK_STATS: k ids, k logits, their logsumexp
+            const auto p_of = [&](int32_t rank) {
+                return out.p ? ((const float *) fetched(out.p))[first + rank] : std::exp(stats[k + rank] - stats[2*k]);
+            };
             for (const auto & child : level.rows[row].children) {
-                const int32_t id = ids[first + child.rank];
+                const int32_t id = ids[child.rank];
                 tokens[child.node] = d2t.empty() ? id : d2t[id];
-                q     [child.node] = p[first + child.rank];
+                q     [child.node] = p_of(child.rank);
             }
             if ((int32_t) row == level.greedy) {
-                top1[d] = p[first];
+                top1[d] = p_of(0);
             }
         }
     }

@@ -14,20 +14,31 @@ struct llama_heads {
     const llama_model & model;
     llama_heads_spec    spec;
     ggml_backend_dev_t  dev;
-    bool                host_ops; // graphs use llama-heads-ops.h, else operations of ggml alone
+    bool                host_ops;    // graphs use llama-heads-ops.h, else operations of ggml alone
+    bool                stock_top_k; // TOPK_STATS is not used even where the device has it
 
     std::unique_ptr<llama_heads_weights> weights;
 };
 
-// The graph of a static tree, built once and allocated. The constructor throws std::runtime_error.
+// The graph of a static tree, built once and allocated on the device of the heads, with all that it reads. Throws
+// std::runtime_error, also when the device cannot compute all of it.
 struct llama_heads_plan {
-    llama_heads_plan(const llama_heads & heads, int32_t n_nodes, const int32_t * parents, const int32_t * ranks);
+    // place: false leaves the graph without memory, for n_splits
+    llama_heads_plan(const llama_heads & heads, int32_t n_nodes, const int32_t * parents, const int32_t * ranks, bool place = true);
 
     // [g; embedding of root], or g alone for heads that are not grounded
     void set_input(const float * hidden, llama_token root);
 
     // after the graph was computed: tokens, q and top1 of all nodes
     void read_results();
+
+    // bytes that these two copy
+    int64_t n_bytes_sent()    const;
+    int64_t n_bytes_fetched() const;
+
+    // parts that ggml's scheduler makes of the graph when it chooses between the device and the CPU. The graph cannot be used
+    // any more
+    int32_t n_splits();
 
     const llama_heads & heads;
 
@@ -42,8 +53,8 @@ struct llama_heads_plan {
 private:
     // what the host reads of a level's graph, of operations of ggml alone
     struct outputs {
-        ggml_tensor * ids; // [width, rows], rows of the vocabulary head, the best first
-        ggml_tensor * p;   // [1, width, rows]
+        ggml_tensor * ids; // [1, width, rows], rows of the vocabulary head, the best first; or all that TOPK_STATS tells
+        ggml_tensor * p;   // [1, width, rows], nullptr: it follows from TOPK_STATS
     };
 
     void build();
@@ -51,16 +62,21 @@ private:
     ggml_tensor * build_x     (ggml_tensor * sums);
     ggml_tensor * build_blocks(size_t d, ggml_tensor * x);
     ggml_tensor * build_pick  (size_t d, ggml_tensor * logits);
+    ggml_tensor * build_next  (size_t d, ggml_tensor * ids, int64_t stride);
+    outputs       build_stock_pick(ggml_tensor * logits, int64_t k);
     ggml_tensor * indices(const std::vector<int32_t> & values);
-    void check_support() const;
     void allocate();
+    void add_results();
+    void check_device() const;
 
     ggml_context_ptr        ctx;
-    ggml_context_ptr        ctx_indices;
-    ggml_backend_buffer_ptr buffer_indices;
+    ggml_context_ptr        ctx_fixed; // what is not the graph's own: input, indices, results
+    ggml_backend_buffer_ptr buffer_fixed;
     ggml_gallocr_ptr        alloc;
-    ggml_tensor *           input = nullptr;
+    ggml_tensor *           input   = nullptr;
+    ggml_tensor *           results = nullptr; // all outputs, one after the other, so that one copy fetches them
     std::vector<float>      input_data;
+    std::vector<char>       results_data;
 
     std::vector<std::pair<ggml_tensor *, std::vector<int32_t>>> constants;
     std::vector<outputs>                outs;

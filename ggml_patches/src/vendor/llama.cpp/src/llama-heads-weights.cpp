@@ -70,8 +70,8 @@ llama_heads_weights::llama_heads_weights(llama_heads_file & file, const llama_mo
             spec.output_bias ? load(file, name + ".bias", spec.n_rows(), 1) : nullptr });
     }
 
-    if (!host_ops) {
-        load_table(model);
+    if (!host_ops && spec.grounded) {
+        load_table(model, dev);
     }
     if (ggml_backend_dev_type(dev) == GGML_BACKEND_DEVICE_TYPE_CPU) {
         place_on_host(dev);
@@ -162,17 +162,35 @@ void llama_heads_weights::load_slots(llama_heads_file & file) {
     }
 }
 
-void llama_heads_weights::load_table(const llama_model & model) {
+// that of the model's table, if the device can look up rows of it
+static ggml_type table_type(const ggml_tensor * table, ggml_backend_dev_t dev) {
+    ggml_context_ptr ctx(ggml_init({ ggml_tensor_overhead()*3, nullptr, true }));
+    ggml_tensor * rows = ggml_get_rows(ctx.get(), ggml_new_tensor_2d(ctx.get(), table->type, table->ne[0], table->ne[1]),
+            ggml_new_tensor_1d(ctx.get(), GGML_TYPE_I32, 1));
+    return ggml_backend_dev_supports_op(dev, rows) ? table->type : GGML_TYPE_F16;
+}
+
+void llama_heads_weights::load_table(const llama_model & model, ggml_backend_dev_t dev) {
     const ggml_tensor * all = model.tok_embd;
+    const int64_t n      = all->ne[0];
     const int64_t n_rows = outputs[0].weight->ne[1];
 
-    auto & w = add("table", all->type, all->ne[0], n_rows);
+    auto & w = add("table", table_type(all, dev), n, n_rows);
     table = w.tensor;
-    if (d2t.empty()) {
+    if (d2t.empty() && table->type == all->type) {
         ggml_backend_tensor_get(all, w.data.data(), 0, w.data.size());
+        return;
     }
-    for (size_t row = 0; row < d2t.size(); ++row) {
-        ggml_backend_tensor_get(all, w.data.data() + row*all->nb[1], d2t[row]*all->nb[1], all->nb[1]);
+    std::vector<float> floats(n);
+    for (int64_t row = 0; row < n_rows; ++row) {
+        const int32_t token = d2t.empty() ? (int32_t) row : d2t[row];
+        char * out = w.data.data() + row*table->nb[1];
+        if (table->type == all->type) {
+            ggml_backend_tensor_get(all, out, token*all->nb[1], all->nb[1]);
+        } else {
+            llama_heads_embedding(model, token, floats.data());
+            ggml_fp32_to_fp16_row(floats.data(), (ggml_fp16_t *) out, n);
+        }
     }
 }
 

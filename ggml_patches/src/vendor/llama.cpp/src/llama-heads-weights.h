@@ -27,7 +27,7 @@ struct llama_heads_linear {
 // alone: one matrix a level holds the columns of L and R of all the heads that have that input.
 class llama_heads_weights {
 public:
-    // host_ops: made for llama-heads-ops.h, else for operations of ggml alone, which want a table of embeddings
+    // host_ops: made for llama-heads-ops.h, else for operations of ggml alone, of which those of grounded heads want a table of embeddings
     llama_heads_weights(llama_heads_file & file, const llama_model & model, ggml_backend_dev_t dev, bool host_ops);
     llama_heads_weights(const llama_heads_weights &) = delete;
     llama_heads_weights & operator=(const llama_heads_weights &) = delete;
@@ -61,7 +61,7 @@ private:
     weight & add(const std::string & name, ggml_type type, int64_t ne0, int64_t ne1);
     ggml_tensor * load(llama_heads_file & file, const std::string & name, int64_t ne0, int64_t ne1);
     void load_slots(llama_heads_file & file);
-    void load_table(const llama_model & model);
+    void load_table(const llama_model & model, ggml_backend_dev_t dev);
 
     void place_on_device(ggml_backend_dev_t dev);
     void place_on_host  (ggml_backend_dev_t dev);

@@ -42,9 +42,9 @@ static void check_device(const llama_heads & heads) {
 }
 
 // heads on a device; nullptr: it cannot hold or compute them, and they stay on the CPU
-static std::unique_ptr<llama_heads> load_on_device(llama_heads_file & file, const llama_model & model, ggml_backend_dev_t dev) {
+static std::unique_ptr<llama_heads> load_on_device(llama_heads_file & file, const llama_model & model, ggml_backend_dev_t dev, bool stock_top_k) {
     try {
-        std::unique_ptr<llama_heads> heads(new llama_heads { model, file.spec(), dev, false, nullptr });
+        std::unique_ptr<llama_heads> heads(new llama_heads { model, file.spec(), dev, false, stock_top_k, nullptr });
         heads->weights = std::make_unique<llama_heads_weights>(file, model, dev, false);
         check_device(*heads);
         return heads;
@@ -55,24 +55,26 @@ static std::unique_ptr<llama_heads> load_on_device(llama_heads_file & file, cons
 }
 
 llama_heads * llama_heads_load(const llama_model * model, const char * path, uint32_t flags) {
-    if (!model || !path || (flags & ~(uint32_t) LLAMA_HEADS_PORTABLE)) {
+    if (!model || !path || (flags & ~(uint32_t) (LLAMA_HEADS_PORTABLE | LLAMA_HEADS_STOCK_TOP_K))) {
         LLAMA_LOG_ERROR("%s: invalid arguments\n", __func__);
         return nullptr;
     }
     try {
+        const bool host_ops    = !(flags & LLAMA_HEADS_PORTABLE);
+        const bool stock_top_k = flags & LLAMA_HEADS_STOCK_TOP_K;
+
         llama_heads_file file(path);
         check_model(file.spec(), *model);
 
         ggml_backend_dev_t dev = model->dev_output();
         const auto kind = ggml_backend_dev_type(dev);
         if (kind == GGML_BACKEND_DEVICE_TYPE_GPU || kind == GGML_BACKEND_DEVICE_TYPE_IGPU) {
-            if (auto heads = load_on_device(file, *model, dev)) {
+            if (auto heads = load_on_device(file, *model, dev, stock_top_k)) {
                 return heads.release();
             }
         }
-        const bool host_ops = !(flags & LLAMA_HEADS_PORTABLE);
         dev = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-        std::unique_ptr<llama_heads> heads(new llama_heads { *model, file.spec(), dev, host_ops, nullptr });
+        std::unique_ptr<llama_heads> heads(new llama_heads { *model, file.spec(), dev, host_ops, stock_top_k, nullptr });
         heads->weights = std::make_unique<llama_heads_weights>(file, *model, dev, host_ops);
         return heads.release();
     } catch (const std::exception & error) {
@@ -108,6 +110,23 @@ llama_heads_plan * llama_heads_plan_init(const llama_heads * heads, int32_t n_no
 
 void llama_heads_plan_free(llama_heads_plan * plan) {
     delete plan;
+}
+
+int64_t llama_heads_plan_n_bytes_sent(const llama_heads_plan * plan) {
+    return plan->n_bytes_sent();
+}
+
+int64_t llama_heads_plan_n_bytes_fetched(const llama_heads_plan * plan) {
+    return plan->n_bytes_fetched();
+}
+
+int32_t llama_heads_n_splits(const llama_heads * heads, int32_t n_nodes, const int32_t * parents, const int32_t * ranks) {
+    try {
+        return llama_heads_plan(*heads, n_nodes, parents, ranks, /*place =*/ false).n_splits();
+    } catch (const std::exception & error) {
+        LLAMA_LOG_ERROR("%s: %s\n", __func__, error.what());
+        return -1;
+    }
 }
 
 int32_t llama_heads_draft(

@@ -17,8 +17,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import platformdirs
-
 from .pins import Package
 
 Settings = Mapping[str, "str | bool | list[str] | None"]
@@ -92,9 +90,11 @@ def _digest(root: Path, files: Iterable[Path]) -> str:
 
 def cache_root(environ: Mapping[str, str]) -> Path:
     """Folder of this build below localspec's cache directory. Not created here."""
-    home = environ.get("LOCALSPEC_HOME")
-    cache = Path(home).expanduser() / "cache" if home else platformdirs.user_cache_path("localspec", appauthor=False)
-    return cache / "ggml_patches"
+    if home := environ.get("LOCALSPEC_HOME"):
+        return Path(home).expanduser() / "cache" / "ggml_patches"
+    import platformdirs  # here, so that the sources can be made where nothing is installed
+
+    return platformdirs.user_cache_path("localspec", appauthor=False) / "ggml_patches"
 
 
 class WheelCache:

@@ -11,7 +11,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import patching, sdist, wheel
@@ -26,12 +27,9 @@ _GIT += ["-c", "core.autocrlf=false"]
 
 def make_tree(package: Package, folder: Path, environ: Mapping[str, str] = os.environ) -> None:
     """Make `folder`, a git repository with one commit per patch. Raises BuildError when it exists."""
-    if folder.exists():
-        raise BuildError(f"{folder} exists already", "name a new folder, or remove it")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    archive = sdist.obtain(package.pin, wheel.sdist_folder(environ), environ)
-    with tempfile.TemporaryDirectory(prefix=".localspec-tree-", dir=folder.parent) as temporary:
-        tree = sdist.unpack(archive, Path(temporary))
+    with _new(folder) as temporary:
+        archive = sdist.obtain(package.pin, wheel.sdist_folder(environ), environ)
+        tree = sdist.unpack(archive, temporary)
         _git(tree, "init", "--quiet")
         _commit(tree, f"{package.pin.name} {package.pin.version}")
         _git(tree, "tag", "upstream")
@@ -44,6 +42,23 @@ def make_tree(package: Package, folder: Path, environ: Mapping[str, str] = os.en
             _commit(tree, f"{patch.stem}\n\n{_header(patch)}")
         tree.replace(folder)
     say(f"made {folder}: {len(package.patches)} patches as commits after the tag base")
+
+
+def make_sources(package: Package, folder: Path, environ: Mapping[str, str] = os.environ) -> None:
+    """Make `folder`, the patched sources alone, without git. Raises BuildError when it exists."""
+    with _new(folder) as temporary:
+        wheel.patched_tree(package, temporary, environ).replace(folder)
+    say(f"made {folder}")
+
+
+@contextmanager
+def _new(folder: Path) -> Iterator[Path]:
+    """A temporary folder beside one that must not exist yet."""
+    if folder.exists():
+        raise BuildError(f"{folder} exists already", "name a new folder, or remove it")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".localspec-tree-", dir=folder.parent) as temporary:
+        yield Path(temporary)
 
 
 def refresh(package: Package, tree: Path) -> None:

@@ -7,13 +7,15 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
-
-import filelock
+from typing import TYPE_CHECKING
 
 from . import cache, patching, scikit, sdist, toolchain
 from .cache import Settings, WheelCache
 from .errors import BuildError, say
 from .pins import Package
+
+if TYPE_CHECKING:
+    import filelock
 
 Compile = Callable[[Path, Path, Settings, Mapping[str, str]], Path]
 # What scikit-build-core reads for the metadata.
@@ -104,6 +106,8 @@ def _wheels(environ: Mapping[str, str]) -> WheelCache:
 
 def _build_lock(path: Path) -> filelock.AcquireReturnProxy:
     """One build at a time: the folder is the same for all of them, so that ccache finds what it has seen before."""
+    import filelock  # here, so that the sources can be made where nothing is installed
+
     lock = filelock.FileLock(path)
     try:
         return lock.acquire(timeout=0)

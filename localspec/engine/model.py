@@ -38,6 +38,18 @@ def init_backend() -> None:
             _backend_ready = True
 
 
+#: a list of devices that ends at once; the library keeps its address
+_NO_DEVICES = (ctypes.c_void_p * 1)(None)
+
+
+def set_gpu_layers(params: Any, n_gpu_layers: int) -> None:
+    """Say in `llama_model_params` how many layers go to a GPU. With none, no GPU takes part at all: else the library
+    has one multiply steps of 32 tokens or more, for which it copies the weights there each time."""
+    params.n_gpu_layers = n_gpu_layers
+    if n_gpu_layers == 0:
+        params.devices = ctypes.addressof(_NO_DEVICES)
+
+
 class Model:
     """Weights and vocabulary of one GGUF file. Made by `Model.load`; a context manager.
 
@@ -96,7 +108,7 @@ class Model:
         check_gguf(path)
         init_backend()
         params = L.llama_model_default_params()
-        params.n_gpu_layers = n_gpu_layers
+        set_gpu_layers(params, n_gpu_layers)
         params.load_mode = L.LLAMA_LOAD_MODE_MMAP if use_mmap else L.LLAMA_LOAD_MODE_NONE
         watch = _LoadWatch(progress)
         params.progress_callback = watch.callback

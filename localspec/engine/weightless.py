@@ -8,7 +8,7 @@ from pathlib import Path
 from llama_cpp import llama_cpp as L
 
 from localspec.engine import logs
-from localspec.engine.model import Model, init_backend
+from localspec.engine.model import Model, init_backend, set_gpu_layers
 from localspec.errors import LocalspecError, ModelError
 from localspec.gguf_check import check_gguf
 
@@ -26,7 +26,7 @@ def open_weightless(path: str | os.PathLike[str], *, encoder: bool = False) -> M
     check_gguf(path)
     init_backend()
     params = L.llama_model_default_params()
-    params.n_gpu_layers = 0
+    set_gpu_layers(params, 0)
     params.no_alloc = True
     params.load_mode = L.LLAMA_LOAD_MODE_NONE  # a mapping would be data
     mark = logs.n_errors()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import re
 import shutil
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_cpp import llama_cpp as L
 
 from localspec.engine import bindings, logs, memory
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams, default_threads
+from localspec.engine.weightless import open_weightless
 from localspec.errors import EngineError, ModelError, ModelNotFoundError, UsageError
 from tests.engine.conftest import MakeContext
 from tests.tiny_models import N_CTX_TRAIN, N_EMBD, N_SWA, N_VOCAB, write_tiny
@@ -73,6 +76,22 @@ def _tokens() -> list[str]:
     from tests import tiny_models
 
     return [token for token in tiny_models.TOKENS if len(token) < 100]
+
+
+def test_without_layers_on_a_gpu_none_takes_part(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load, chosen = L.llama_model_load_from_file, []
+
+    def watch(file: bytes, params: Any) -> Any:
+        # no list means every device there is; a list ends with a null pointer
+        first = ctypes.c_void_p.from_address(params.devices).value if params.devices else "any"
+        chosen.append((params.n_gpu_layers, first))
+        return load(file, params)
+
+    monkeypatch.setattr(L, "llama_model_load_from_file", watch)
+    for n_gpu_layers in (-1, 2, 0):
+        Model.load(path, n_gpu_layers=n_gpu_layers).close()
+    open_weightless(path).close()
+    assert chosen == [(-1, "any"), (2, "any"), (0, None), (0, None)]
 
 
 def test_fingerprint_is_of_the_content(path: Path, tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ggml_patches.backend import dev
 from ggml_patches.backend.errors import BuildError
+from ggml_patches.backend.pins import PACKAGE
 
 from .conftest import Workshop
 
@@ -85,6 +87,22 @@ def test_a_commit_without_a_patch_name_is_refused(workshop: Workshop, tree: Path
     with pytest.raises(BuildError, match="begins with 'wip'; begin it with the name of its patch"):
         dev.refresh(workshop.package, tree)
     assert files(workshop) == before
+
+
+def test_the_sources_alone_are_those_of_the_tree(workshop: Workshop, tree: Path, tmp_path: Path) -> None:
+    dev.make_sources(workshop.package, tmp_path / "sources", workshop.environ)
+    shutil.rmtree(tree / ".git")
+    expected, found = (
+        {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        for root in (tree, tmp_path / "sources")
+    )
+    assert found == expected
+
+
+def test_the_sources_need_no_installed_package() -> None:
+    # -S: the standard library alone, as on a machine where only compilers are
+    command = [sys.executable, "-S", "-m", "backend", "sources", "--help"]
+    subprocess.run(command, cwd=PACKAGE.root, check=True, capture_output=True)
 
 
 def test_a_folder_that_exists_is_never_touched(workshop: Workshop, tree: Path) -> None:

@@ -140,9 +140,10 @@ if stage libraries 480 "$scripts/gpu_build.sh" libraries; then
     stage stock_ops 60 "$tests/test-backend-ops" -b "$device" -o GET_ROWS,SET_ROWS,CONCAT,ARGSORT,SOFT_MAX
     stage attention 60 "$tests/test-backend-ops" -b "$device" -o FLASH_ATTN_EXT -p 'hsk=(64|128),.*mask=1,sinks=0,max_bias=0.0+,logit_softcap=0.0+,prec=f32,type_K=f16,type_V=f16'
     if [ -f "$model" ]; then
-        # rows are the same to the bit on the CPU alone
-        [ $backend = cpu ] && stage test_tree 120 "$tests/test-tree" "$model"
-        stage test_tree_dev 120 "$tests/test-tree-device" "$model"
+        # without layers on a device rows are compared to the bit, with them within a tolerance
+        layers=99
+        [ $backend = cpu ] && layers=0
+        stage test_tree 150 "$tests/test-tree" "$model" $layers
         stage test_heads 90 "$tests/test-heads" "$model" "$work/random-heads.gguf"
         bench=("$tests/bench-tree-device" "$model" --json "$work/bench.json")
         [ -n "$heads" ] && bench+=(--heads "$heads")

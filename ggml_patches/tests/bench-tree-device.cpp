@@ -175,7 +175,7 @@ static void likely_tree(int32_t n_nodes, int32_t n_heads, std::vector<int32_t> &
 
 static void measure_drafts(bench & b, const options & o, report & out) {
     std::unique_ptr<llama_heads, void (*)(llama_heads *)> heads(llama_heads_load(b.model, o.heads, 0), llama_heads_free);
-    out.section("drafts of heads", "milliseconds, and the share of a step over one token");
+    out.section("drafts of heads", "milliseconds; share of a step over one token; KB to and from the device; graph splits");
     if (!heads) {
         out.fact("-", std::string(o.heads) + " cannot be used for this model");
         return;
@@ -184,11 +184,13 @@ static void measure_drafts(bench & b, const options & o, report & out) {
 
     using plan_ptr = std::unique_ptr<llama_heads_plan, void (*)(llama_heads_plan *)>;
     std::map<int32_t, plan_ptr> plans;
+    std::map<int32_t, int32_t>  n_splits;
     for (const int32_t n : { 4, 8, 16, 28, 64 }) {
         std::vector<int32_t> parents, ranks;
         likely_tree(n, llama_heads_n_heads(heads.get()), parents, ranks);
         plan_ptr plan(llama_heads_plan_init(heads.get(), (int32_t) parents.size(), parents.data(), ranks.data()), llama_heads_plan_free);
         CHECK(plan);
+        n_splits[(int32_t) parents.size()] = llama_heads_n_splits(heads.get(), (int32_t) parents.size(), parents.data(), ranks.data());
         plans.emplace((int32_t) parents.size(), std::move(plan));
     }
     auto ctx = b.make(256);
@@ -214,9 +216,12 @@ static void measure_drafts(bench & b, const options & o, report & out) {
         }
     });
     const double step = spread::of(times[0]).median;
-    for (const auto & [n, values] : times) {
-        const spread s = spread::of(values);
-        out.row(n == 0 ? "the step over one token" : std::to_string(n) + " nodes", s, "ms", n == 0 ? "" : text("%.0f %%", 100*s.median/step));
+    out.row("the step over one token", spread::of(times[0]), "ms");
+    for (const auto & [n, plan] : plans) {
+        const spread s = spread::of(times[n]);
+        out.row(std::to_string(n) + " nodes", s, "ms", text("%.0f %%", 100*s.median/step) +
+            text("; to %.1f KB, from %.1f KB", (double) llama_heads_plan_n_bytes_sent(plan.get())/1e3, (double) llama_heads_plan_n_bytes_fetched(plan.get())/1e3) +
+            "; splits " + std::to_string(n_splits[n]));
     }
 }
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ggml_patches.backend import dev
+from ggml_patches.backend.errors import BuildError
+from ggml_patches.backend.pins import PACKAGE
 from localspec.engine import kernels, patched
 from tests.tiny_models import write_tiny
 
@@ -43,9 +46,8 @@ def run(command: Sequence[str | Path], timeout: float = 300) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the compiled programs."""
+def configure(folder: Path, *options: str) -> str:
+    """Prepare `folder` for compiling against the installed package. Returns CMake's path."""
     import llama_cpp
 
     cmake = find_cmake()
@@ -56,8 +58,15 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prefix = Path(llama_cpp.__file__).parent.parent
     if not (prefix / "include" / "llama-tree.h").is_file():
         pytest.skip(f"the installed llama-cpp-python has no headers: {prefix / 'include' / 'llama-tree.h'} is missing")
+    run([cmake, "-S", SOURCES, "-B", folder, f"-DLLAMA_PREFIX={prefix}", "-DCMAKE_BUILD_TYPE=Release", *options])
+    return cmake
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the compiled programs."""
     folder = tmp_path_factory.mktemp("native")
-    run([cmake, "-S", SOURCES, "-B", folder, f"-DLLAMA_PREFIX={prefix}", "-DCMAKE_BUILD_TYPE=Release"])
+    cmake = configure(folder)
     run([cmake, "--build", folder, "--config", "Release"])
     return folder
 
@@ -77,6 +86,10 @@ def test_a_row_is_right_and_the_same_whatever_is_computed_beside_it(build: Path,
     assert "ok" in run([program(build, name)])
 
 
+def test_the_operations_of_trees_agree_with_what_they_mean(build: Path) -> None:
+    assert "ok" in run([program(build, "test-tree-ops")])
+
+
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_trees_agree_with_plain_decoding_through_the_c_interface(build: Path, tmp_path: Path, kind: str) -> None:
     assert "ok" in run([program(build, "test-tree"), write_tiny(tmp_path / "tiny.gguf", kind)])
@@ -85,3 +98,40 @@ def test_trees_agree_with_plain_decoding_through_the_c_interface(build: Path, tm
 def test_draft_heads_through_the_c_interface(build: Path, tmp_path: Path) -> None:
     model = write_tiny(tmp_path / "tiny.gguf")
     assert "ok" in run([program(build, "test-heads"), model, tmp_path / "heads.gguf"])
+
+
+@pytest.fixture(scope="module")
+def build_of_sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the programs that want patched sources; none is compiled yet."""
+    folder = tmp_path_factory.mktemp("patched")
+    try:
+        dev.make_sources(PACKAGE, folder / "sources")
+    except BuildError as error:
+        if "could not download" not in str(error):
+            raise
+        pytest.skip(str(error))
+    configure(folder / "build", f"-DLLAMA_SOURCES={folder / 'sources'}")
+    return folder / "build"
+
+
+def compiled(build: Path, name: str) -> Path:
+    """One of those programs."""
+    cmake = find_cmake()
+    assert cmake is not None  # it configured the folder
+    run([cmake, "--build", build, "--config", "Release", "--target", name])
+    return program(build, name)
+
+
+@pytest.mark.slow
+def test_draft_heads_on_a_device_that_stands_in_for_a_gpu(build_of_sources: Path, tmp_path: Path) -> None:
+    model = write_tiny(tmp_path / "tiny.gguf")
+    assert "ok" in run([compiled(build_of_sources, "test-heads-device"), model, tmp_path / "heads.gguf"])
+
+
+@pytest.mark.slow
+def test_the_operations_of_trees_agree_with_plain_loops_in_the_tests_of_ggml(build_of_sources: Path) -> None:
+    test = compiled(build_of_sources, "test-backend-ops")
+    output = run([test, "test", "-b", "CPU", "-o", "TREE_MASK,TOPK_STATS"])
+    assert "1/1 backends passed" in output
+    for operation in ("TREE_MASK", "TOPK_STATS"):
+        assert f"{operation}(" in output  # a name that nothing has passes too

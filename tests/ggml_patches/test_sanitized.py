@@ -1,4 +1,4 @@
-"""The row kernels' own tests with ggml compiled under AddressSanitizer and UndefinedBehaviorSanitizer."""
+"""The tests of the CPU kernels with ggml compiled under AddressSanitizer and UndefinedBehaviorSanitizer."""
 
 from __future__ import annotations
 

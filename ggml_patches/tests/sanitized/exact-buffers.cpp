@@ -10,7 +10,9 @@ extern "C" ggml_backend_buffer_t alloc_exactly(ggml_context * ctx, ggml_backend_
 ggml_backend_buffer_t alloc_exactly(ggml_context * ctx, ggml_backend_t backend) {
     std::vector<ggml_backend_buffer_t> buffers;
     for (ggml_tensor * t = ggml_get_first_tensor(ctx); t; t = ggml_get_next_tensor(ctx, t)) {
-        if (!t->data) {
+        if (t->view_src) {
+            ggml_backend_view_init(t);
+        } else if (!t->data) {
             buffers.push_back(ggml_backend_alloc_buffer(backend, ggml_nbytes(t)));
             ggml_backend_tensor_alloc(buffers.back(), t, ggml_backend_buffer_get_base(buffers.back()));
         }

@@ -70,7 +70,7 @@ ggml_tensor * llama_heads_plan::build_x(ggml_tensor * sums) {
     ggml_tensor * l = ggml_view_2d(ctx.get(), sums, n, sums->ne[1], sums->nb[1], 0);
     ggml_tensor * r = ggml_view_2d(ctx.get(), sums, n, sums->ne[1], sums->nb[1], n*sizeof(float));
     if (!ggml_is_contiguous(l)) { // more than one row
-        l = ggml_cont(ctx.get(), l); // CUDA's and Vulkan's SILU want it so
+        l = ggml_cont(ctx.get(), l); // the SILU of CUDA wants it so
     }
     return ggml_add(ctx.get(), ggml_silu(ctx.get(), l), r);
 }

@@ -51,12 +51,13 @@ export work backend jobs
 # stages
 #
 
-# NAME LIMIT COMMAND...: runs a command for at most LIMIT seconds, less where less is left; its output goes to a log.
-# adds a line to the table, with the figure that figure finds in the log
+# NAME LIMIT COMMAND...: runs a command for at most LIMIT seconds of ten minutes, or the same part of what --minutes says, and less
+# where less is left; its output goes to a log. adds a line to the table, with the figure that figure finds in the log
 table=() failed=0
 stage() {
     local name=$1 limit=$2 log=$work/logs/$1.log left=$((minutes * 60 - SECONDS)) start=$SECONDS status figure='' result=ok
     shift 2
+    [ "$minutes" -gt 10 ] && limit=$((limit * minutes / 10))
     if [ $left -lt 5 ]; then
         table+=("$(printf '%-12s %-8s %6s  %s' "$name" skipped - "no time left of $minutes minutes")")
         failed=1

@@ -1,15 +1,17 @@
 // trees against plain decoding, through the C interface alone
 //
-// usage: test-tree model.gguf
+// usage: test-tree model.gguf [n_gpu_layers]
 //
 // rows are compared bit by bit: the model must have weights whose CPU kernels give the same row for every batch size, at
-// least two heads, and a context of at least 1024 tokens
+// least two heads, and a context of at least 1024 tokens. with layers on a GPU, or with LLAMA_KV_TREE_IN_PLACE=1, accepted
+// rows stay where they are, attention sums in another order, and rows are compared within a tolerance
 
 #include "check.h"
 
 #include "llama-tree.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -45,6 +47,7 @@ struct tree {
 struct fixture {
     llama_model * model;
     int32_t       n_vocab;
+    bool          exact; // rows have the same bits as those of plain decoding, and cells are filled in order
 
     llama_context * make(uint32_t n_seq_max = 1, uint32_t n_ctx = 256, int32_t n_threads = 1) const {
         auto params = llama_context_default_params();
@@ -74,7 +77,16 @@ struct fixture {
     }
 
     bool same(const float * row, const std::vector<float> & expected) const {
-        return row && memcmp(row, expected.data(), n_vocab*sizeof(float)) == 0;
+        if (!row || exact) {
+            return row && memcmp(row, expected.data(), n_vocab*sizeof(float)) == 0;
+        }
+        double error = 0.0;
+        double power = 0.0;
+        for (int32_t i = 0; i < n_vocab; ++i) {
+            error += (row[i] - expected[i])*(row[i] - expected[i]);
+            power += expected[i]*expected[i];
+        }
+        return error < 1e-4*power; // a node that sees a sibling, or another position, is off by a hundred times as much
     }
 };
 
@@ -119,7 +131,7 @@ static void test_random_trees(const fixture & f) {
             CHECK(llama_memory_seq_pos_max(llama_get_memory(ctx), 0) == (llama_pos) chain.size() - 1);
             std::vector<int32_t> cells(256);
             CHECK(llama_tree_cells(ctx, 0, cells.data(), 256) == (int32_t) chain.size());
-            for (size_t i = 0; i < chain.size(); ++i) {
+            for (size_t i = 0; f.exact && i < chain.size(); ++i) {
                 CHECK(cells[i] == (int32_t) i);
             }
         }
@@ -281,17 +293,27 @@ static void test_graphs_are_kept(const fixture & f) {
 }
 
 int main(int argc, char ** argv) {
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s model.gguf\n", argv[0]);
+    if (argc != 2 && argc != 3) {
+        fprintf(stderr, "usage: %s model.gguf [n_gpu_layers]\n", argv[0]);
         return 2;
     }
 
     llama_backend_init();
     llama_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
 
+    ggml_backend_dev_t no_devices[] = { nullptr };
+
+    auto params = llama_model_default_params();
+    params.n_gpu_layers = argc > 2 ? atoi(argv[2]) : 0;
+    if (params.n_gpu_layers == 0) {
+        params.devices = no_devices;
+    }
+    const char * in_place = getenv("LLAMA_KV_TREE_IN_PLACE");
+
     fixture f;
-    f.model = llama_model_load_from_file(argv[1], llama_model_default_params());
+    f.model = llama_model_load_from_file(argv[1], params);
     CHECK(f.model);
+    f.exact = params.n_gpu_layers == 0 && (!in_place || atoi(in_place) == 0);
     f.n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(f.model));
 
     test_random_trees(f);

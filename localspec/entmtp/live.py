@@ -60,15 +60,13 @@ def tree_method(heads: Evaluator, tree: StaticTree) -> Method:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """An answer that was written again with a tree. `step_seconds` is the median of the steps with the whole tree;
-    `same` tells whether the text was the recorded one."""
+    """An answer that was written again with a tree; `same` tells whether the text was the recorded one."""
 
     prompt: str
     tree: str
     tokens: int
     steps: int
     seconds: float
-    step_seconds: float
     same: bool
 
     def to_dict(self) -> dict[str, object]:
@@ -85,22 +83,18 @@ def run_tree(session: Session, heads: Evaluator, tree: StaticTree, answer: Logge
     """Write a recorded answer again, greedily, with `tree`."""
     limits = Limits(max_tokens=max_tokens, stops=session.template.stops)
     tokens: list[int] = []
-    times: list[float] = []
     done: DoneEvent | None = None
     method = tree_method(heads, tree)
     for event in session.generate(answer.prompt, SamplingParams(temperature=0.0), limits, method):
         if isinstance(event, StepEvent):
             tokens += event.tokens
-            if len(event.tree_tokens) == tree.n_nodes:
-                times.append(event.timings.total)
         elif isinstance(event, DoneEvent):
             done = event
     if done is None or not tokens:
         raise EngineError(f"the answer to prompt {answer.id} did not end")
     stats = done.stats
-    step = statistics.median(times) if times else stats.seconds / stats.n_steps
     same = tuple(tokens) == answer.tokens
-    return LiveRun(answer.id, tree_id(tree), stats.n_tokens, stats.n_steps, stats.seconds, step, same)
+    return LiveRun(answer.id, tree_id(tree), stats.n_tokens, stats.n_steps, stats.seconds, same)
 
 
 def draft_times(

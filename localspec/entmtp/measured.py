@@ -31,8 +31,8 @@ class MeasuredTree:
 
     `mean_accepted` is that of the replay of the whole log. On the answers that were run again, `expected` is the mean
     acceptance by replay, counted as the loop counts, and `measured` the one that came out. `draft_seconds` is what the
-    heads take, `planned_seconds` a step by the cost curve, `seconds` a full step as it ran; `tokens_per_second` is the
-    speed of the answers, end to end but for reading the prompt.
+    heads take, `planned_seconds` a step by the cost curve, `seconds` a step as answers ran: all that they took over
+    their steps. `tokens_per_second` is the speed of the answers, end to end but for reading the prompt.
     """
 
     tree: StaticTree

@@ -26,7 +26,7 @@ static bool reference_sees(const mask_shape & s, const int32_t * token, int32_t 
         return false;
     }
     const int32_t node = cell%65536 - 1;
-    if (node >= 0 && ((uint32_t) token[2 + node/32] >> (node%32)) % 2 == 0) {
+    if (node >= 32*s.n_words || (node >= 0 && ((uint32_t) token[2 + node/32] >> (node%32)) % 2 == 0)) {
         return false;
     }
     if (s.window == 1) {
@@ -45,7 +45,7 @@ static void check_mask(const mask_shape & s, int shift, std::mt19937 & random) {
 
     for (int32_t j = 0; j < s.n_kv; ++j) {
         const int32_t owner = below(3)*0x3fff; // 0x7ffe is the largest
-        cells_at[j] = below(8) == 0 ? -1 - below(1000) : tree_cell(owner, below(2) ? -1 : below(32*s.n_words));
+        cells_at[j] = below(8) == 0 ? -1 - below(1000) : tree_cell(owner, below(2) ? -1 : below(32*s.n_words + 9)); // some have no bit
         pos_at[j]   = below(300);
     }
     for (int32_t i = 0; i < s.n_tokens; ++i) {
@@ -190,6 +190,9 @@ static void test_stats_of_odd_logits() {
 
     for (int32_t n : { 70, 3000, 32003 }) {
         for (int32_t k : { 1, 8, 64 }) {
+            if (n == 32003 && k != 8) {
+                continue; // rounds with every thread a coroutine take their time
+            }
             check_rows(n, 1, k, 1, 0, [&](int32_t, int32_t)    { return 0.25f; });                            // all equal: the list overflows
             check_rows(n, 1, k, 2, 0, [&](int32_t, int32_t)    { return -INF; });
             check_rows(n, 1, k, 3, 0, [&](int32_t, int32_t id) { return id % 2 ? nan : -INF; });

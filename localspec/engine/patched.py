@@ -14,7 +14,7 @@ import numpy as np
 from llama_cpp import llama_cpp as L
 
 from localspec.engine import bindings, logs
-from localspec.engine.base import Growth, IntArray, TreeContext
+from localspec.engine.base import MAX_TOP_K, Growth, IntArray, TreeContext
 from localspec.engine.context import NativeContext
 from localspec.engine.model import Model
 from localspec.engine.params import ContextParams
@@ -111,6 +111,9 @@ class PatchedContext(NativeContext):
         reason = lib.llama_tree_unsupported(self.ctx)
         self.tree_limit_reason = reason.decode() if reason else None
         self.max_nodes = 1 if reason else min(bindings.MAX_NODES, int(L.llama_n_batch(self.ctx)))
+        # where the rows lie on a device that can, it finds their best tokens; on the CPU the few rows that a step looks at
+        # are cheaper one by one, and the library does nothing more
+        lib.llama_tree_set_stats(self.ctx, MAX_TOP_K)
         self.scratch = Scratch()
         self._nodes = _Nodes(int(L.llama_n_batch(self.ctx)))
         self._open: set[int] = set()
@@ -121,6 +124,21 @@ class PatchedContext(NativeContext):
     def graph_builds(self) -> int:
         """Compute graphs built since the context was made."""
         return int(self.lib.llama_tree_n_graph_builds(self.ctx))
+
+    @property
+    def mask_in_graph(self) -> bool:
+        """Whether the graph of the last decode made its attention mask, in place of the host."""
+        return bool(self.lib.llama_tree_mask_on_device(self.ctx))
+
+    @property
+    def stats_in_graph(self) -> bool:
+        """Whether the graph of the last decode computed the statistics of its rows."""
+        return bool(self.lib.llama_tree_stats_on_device(self.ctx))
+
+    @property
+    def bus_bytes(self) -> tuple[int, int]:
+        """Bytes that the decodes sent to devices with memory of their own, and that were fetched from them."""
+        return int(self.lib.llama_tree_n_bytes_sent(self.ctx)), int(self.lib.llama_tree_n_bytes_fetched(self.ctx))
 
     def cells(self, seq: int = 0) -> IntArray:
         """K/V cells that hold the sequence, in position order; for tests and diagnostics."""

@@ -28,11 +28,12 @@ class Scratch:
         self.few_ids = (c_int32 * (bindings.MAX_NODES * FEW))()
         self.few_logits = (c_float * (bindings.MAX_NODES * FEW))()
         self.few_ids_address, self.few_logits_address = addressof(self.few_ids), addressof(self.few_logits)
-        self.row = c_int32()
+        self.rows = (c_int32 * bindings.MAX_NODES)(*range(bindings.MAX_NODES))
         self.ids = (c_int32 * MAX_TOP_K)()
         self.logits = (c_float * MAX_TOP_K)()
         self.sums = (c_float * 2)()
-        self.row_address = addressof(self.row)
+        #: numbers from 0 on: those of neighbouring rows begin at the first of them
+        self.rows_address = addressof(self.rows)
         self.ids_address = addressof(self.ids)
         self.logits_address = addressof(self.logits)
         self.sums_address = addressof(self.sums)
@@ -58,14 +59,16 @@ class PatchedRows:
         if not 0 <= i < self._n:
             raise EngineError(f"row {i} of {self._n} does not exist")
 
-    def _stats(self, i: int, k: int, ids: int, logits: int, lse: int | None, entropy: int | None) -> None:
-        """Write statistics of row `i` to these addresses."""
+    def _stats(
+        self, i: int, k: int, ids: int, logits: int, lse: int | None = None, entropy: int | None = None, n: int = 1
+    ) -> None:
+        """Write statistics of `n` rows from `i` on to these addresses."""
         self._check(i)
+        self._check(i + n - 1)
         context = self._context
-        scratch = context.scratch
-        scratch.row.value = i
+        rows = context.scratch.rows_address + 4 * i
         start = perf_counter()
-        status = context.lib.llama_tree_stats(context.ctx, 1, scratch.row_address, k, ids, logits, lse, entropy)
+        status = context.lib.llama_tree_stats(context.ctx, n, rows, k, ids, logits, lse, entropy)
         context.native_seconds += perf_counter() - start
         if status != bindings.OK:
             raise EngineError(f"row {i} has no logits")
@@ -80,7 +83,7 @@ class PatchedRows:
         at = 4 * FEW * i
         scratch = context.scratch
         few = min(FEW, context.n_vocab)
-        self._stats(i, few, scratch.few_ids_address + at, scratch.few_logits_address + at, None, None)
+        self._stats(i, few, scratch.few_ids_address + at, scratch.few_logits_address + at)
         self._known.add(i)
 
     def argmax(self, i: int) -> int:
@@ -95,7 +98,7 @@ class PatchedRows:
         if k <= FEW:
             self._find_few(i)
             return scratch.few_ids[FEW * i : FEW * i + k], scratch.few_logits[FEW * i : FEW * i + k]
-        self._stats(i, k, scratch.ids_address, scratch.logits_address, None, None)
+        self._stats(i, k, scratch.ids_address, scratch.logits_address)
         return scratch.ids[:k], scratch.logits[:k]
 
     def few_best(self) -> tuple[int, int] | None:
@@ -109,9 +112,11 @@ class PatchedRows:
         """`few_best` of `n` rows from row `at` on."""
         if self._context.n_vocab < FEW:
             return None
-        for i in range(at, at + n):
-            self._find_few(i)
         scratch, offset = self._context.scratch, 4 * FEW * at
+        if not self._known.issuperset(range(at, at + n)):
+            # one call for all of them: it uses all threads
+            self._stats(at, FEW, scratch.few_ids_address + offset, scratch.few_logits_address + offset, n=n)
+            self._known.update(range(at, at + n))
         return scratch.few_ids_address + offset, scratch.few_logits_address + offset
 
     def _sums_of(self, i: int) -> tuple[float, float]:

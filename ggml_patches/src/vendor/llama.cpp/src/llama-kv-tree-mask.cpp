@@ -86,7 +86,9 @@ void llama_kv_cache::set_input_tree_mask(const ggml_tensor * mask, const llama_u
         for (uint32_t s = 0; s < ubatch.n_seqs_unq; ++s) {
             const llama_seq_id seq_id = ubatch.seq_id_unq[s];
             for (int64_t j = 0; j < n_kv; ++j) {
-                owner[j] = cells.seq_has(j, seq_id) ? GGML_TREE_CELL(seq_id, -1) : owner[j];
+                if (!cells.is_empty(j) && cells.seq_has(j, seq_id)) {
+                    owner[j] = GGML_TREE_CELL(seq_id, -1);
+                }
             }
         }
     }
@@ -107,17 +109,15 @@ void llama_kv_cache::set_input_tree_mask(const ggml_tensor * mask, const llama_u
     for (uint32_t i = 0; i < ubatch.n_tokens; ++i, token += 2 + n_words) {
         const llama_seq_id seq_id = ubatch.seq_id[i][0];
 
-        const auto & ancestors = trees->get(seq_id)->ancestors[trees->staged_node(ubatch.data->batch_idxs[i])];
+        const auto * tree = trees->get(seq_id);
 
         token[0] = seq_id;
         token[1] = ubatch.pos[i];
 
-        for (int32_t w = 0; w < n_words; ++w) {
-            uint32_t bits = 0;
-            for (int32_t b = 0; b < 32; ++b) {
-                bits |= (uint32_t) ancestors[32*w + b] << b;
-            }
-            token[2 + w] = (int32_t) bits;
+        int32_t * words = token + 2;
+        std::fill(words, words + n_words, 0);
+        for (int32_t g = trees->staged_node(ubatch.data->batch_idxs[i]); g >= 0; g = tree->parent[g]) {
+            words[g/32] |= (int32_t) (1u << g%32);
         }
     }
 

@@ -4,17 +4,26 @@
 #include <cstring>
 
 // libllama is built for the baseline instruction set. these loops are the hot part of a verification step on the host
-// (a vocabulary has 10^5 entries), so let the compiler emit wider versions and choose at load time where it can
+// (a vocabulary has 10^5 entries), so let the compiler emit wider versions and choose at load time where it can.
+// haswell is chosen on CPUs of that maker alone, avx2 on all others
 #if defined(__GLIBC__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#    define LLAMA_ROW_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
+#    define LLAMA_ROW_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "avx2", "default")))
 #else
 #    define LLAMA_ROW_CLONES
 #endif
 
-// exp(x) for x <= 0, relative error below 2e-7: 2^k * p(r) with r = x - k ln 2, |r| <= ln(2)/2
-static inline float exp_neg(float x) {
-    x = x < -87.0f ? -87.0f : x;
+// GCC would not inline a function of the baseline into a clone for another architecture, and a loop with a call is no vector loop
+#if defined(__GNUC__)
+#    define LLAMA_ROW_INLINE inline __attribute__((always_inline))
+#else
+#    define LLAMA_ROW_INLINE inline
+#endif
 
+// what stands for smaller exponents: e^-87 is 1e-38
+static constexpr float LEAST_EXP = -87.0f;
+
+// exp(x) for LEAST_EXP <= x <= 0, relative error below 2e-7: 2^k * p(r) with r = x - k ln 2, |r| <= ln(2)/2
+static LLAMA_ROW_INLINE float exp_in_range(float x) {
     const int32_t k  = (int32_t) (x * 1.44269504f - 0.5f); // x <= 0: truncation rounds to the nearest
     const float   kf = (float) k;
 
@@ -33,4 +42,9 @@ static inline float exp_neg(float x) {
     std::memcpy(&scale, &bits, sizeof(scale));
 
     return p * scale;
+}
+
+// exp(x) for x <= 0
+static LLAMA_ROW_INLINE float exp_neg(float x) {
+    return exp_in_range(x < LEAST_EXP ? LEAST_EXP : x);
 }

@@ -90,15 +90,19 @@ static void exp_sums(const float * row, int32_t n, float max, double * sum_e, do
     while (i + BLOCK <= n) {
         const int32_t end = std::min(n - BLOCK, i + CHUNK - BLOCK);
 
+        float x  [BLOCK];
         float le [BLOCK] = {}; // more lanes than a vector has: shorter loops are unrolled before they could become vectors
         float lxe[BLOCK] = {};
         for (; i <= end; i += BLOCK) {
+            // masked (-inf) and NaN entries vanish. with what follows in one loop this is a branch, which no vector can take
             for (int32_t j = 0; j < BLOCK; ++j) {
-                float x = row[i + j] - max;
-                x = x > -87.0f ? x : -87.0f; // masked (-inf) and NaN entries vanish: e^-87 is 1e-38
-                const float e = exp_neg(x);
+                const float d = row[i + j] - max;
+                x[j] = d > LEAST_EXP ? d : LEAST_EXP;
+            }
+            for (int32_t j = 0; j < BLOCK; ++j) {
+                const float e = exp_in_range(x[j]);
                 le [j] += e;
-                lxe[j] += x * e;
+                lxe[j] += x[j] * e;
             }
         }
         for (int32_t j = 0; j < BLOCK; ++j) {
@@ -108,8 +112,8 @@ static void exp_sums(const float * row, int32_t n, float max, double * sum_e, do
     }
     for (; i < n; ++i) {
         float x = row[i] - max;
-        x = x > -87.0f ? x : -87.0f;
-        const float e = exp_neg(x);
+        x = x > LEAST_EXP ? x : LEAST_EXP;
+        const float e = exp_in_range(x);
         se  += e;
         sxe += x * e;
     }

@@ -1,17 +1,19 @@
 #include "llama-tree-ops.h"
 
+#include "llama-context.h"
 #include "llama-graph.h"
 #include "llama-impl.h"
 
 #include "ggml.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <unordered_set>
 
-// on the CPU the mask is made where it is used either way
+// the map of the cells and the operation together take as long as the host's mask for small caches, and half for large ones
 static constexpr bool mask_pays_on_cpu = true;
 
-// on the CPU the rows that somebody looks at are fewer than all rows
+// all rows on the threads of a graph take longer than the few that a step looks at, one at a time
 static constexpr bool stats_pay_on_cpu = false;
 
 static llama_tree_ops::choice choice_from(const char * variable) {
@@ -112,4 +114,38 @@ size_t llama_tree_ops::input_bytes(ggml_cgraph * gf) {
         }
     }
     return res;
+}
+
+namespace {
+
+struct cpu_job {
+    const int32_t n;
+    const std::function<void(int32_t)> & f;
+    std::atomic<int32_t> next{0};
+};
+
+void run_job(ggml_tensor * /*dst*/, int /*ith*/, int /*nth*/, void * userdata) {
+    auto & job = *(cpu_job *) userdata;
+    for (int32_t i = job.next++; i < job.n; i = job.next++) {
+        job.f(i);
+    }
+}
+
+} // namespace
+
+void llama_context::on_cpu_threads(int32_t n, const std::function<void(int32_t)> & f) {
+    cpu_job job = { n, f };
+
+    // a graph of one node is how the threads of a back end are reached
+    std::vector<uint8_t> memory(ggml_tensor_overhead() + ggml_graph_overhead_custom(1, false));
+    ggml_context_ptr ctx(ggml_init({ memory.size(), memory.data(), /*.no_alloc =*/ true }));
+
+    ggml_tensor * node = ggml_custom_4d(ctx.get(), GGML_TYPE_F32, 1, 1, 1, 1, nullptr, 0, run_job, GGML_N_TASKS_MAX, &job);
+    ggml_cgraph * gf   = ggml_new_graph_custom(ctx.get(), 1, false);
+    ggml_build_forward_expand(gf, node);
+
+    set_backend_threads(false);
+    ggml_backend_graph_compute(backend_cpu, gf);
+
+    run_job(nullptr, 0, 1, &job); // what is left if the abort callback has stopped the graph
 }

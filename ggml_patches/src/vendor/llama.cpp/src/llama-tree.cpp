@@ -1,6 +1,7 @@
 #include "llama-tree.h"
 
 #include "llama-context.h"
+#include "llama-cpu-function.h"
 #include "llama-impl.h"
 #include "llama-kv-tree.h"
 #include "llama-memory.h"
@@ -277,6 +278,47 @@ const float * llama_tree_hidden(llama_context * ctx, int32_t i) {
     return ctx->get_tree_hidden_ith(i);
 }
 
+namespace {
+
+// where the statistics of one row go; lse and entropy may be nullptr
+struct row_result {
+    const float * row;
+    llama_token * ids;
+    float *       logits;
+    float *       lse;
+    float *       entropy;
+};
+
+// found: a row of the result of ggml_topk_stats() with k_row >= k
+void take_stats(const row_result & res, const float * found, int32_t k_row, int32_t k) {
+    if (k > 0) {
+        std::memcpy(res.ids,    found,         k*sizeof(float)); // the bits of the ids
+        std::memcpy(res.logits, found + k_row, k*sizeof(float));
+    }
+    if (res.lse) {
+        *res.lse     = found[2*k_row];
+        *res.entropy = found[2*k_row + 1];
+    }
+}
+
+// with the code of the operation, so that it makes no difference where they are computed
+void compute_stats(const row_result & res, int32_t n_vocab, int32_t k) {
+    static const auto topk_stats_row = cpu_function<void (*)(const float *, int64_t, int32_t, float *)>("ggml_topk_stats_row");
+
+    if (!res.lse) {
+        llama_row_top_k(res.row, n_vocab, k, res.ids, res.logits); // the same ids and logits in half the time
+        return;
+    }
+
+    float stats[2*LLAMA_TREE_MAX_TOP_K + 2];
+
+    const int32_t k_row = std::max(k, 1);
+    topk_stats_row(res.row, n_vocab, k_row, stats);
+    take_stats(res, stats, k_row, k);
+}
+
+} // namespace
+
 int32_t llama_tree_stats(
         llama_context * ctx, int32_t n, const int32_t * nodes, int32_t k, llama_token * ids, float * logits, float * lse,
         float * entropy) {
@@ -287,35 +329,31 @@ int32_t llama_tree_stats(
         return LLAMA_TREE_INVALID;
     }
 
+    std::vector<row_result> todo;
+
     for (int32_t i = 0; i < n; ++i) {
+        row_result res = { nullptr, ids + i*k, logits + i*k, lse ? lse + i : nullptr, lse ? entropy + i : nullptr };
+
         int32_t k_row;
         if (const float * found = ctx->get_tree_stats_ith(nodes[i], k, k_row)) {
-            std::memcpy(ids    + i*k, found,         k*sizeof(float)); // the bits of the ids
-            std::memcpy(logits + i*k, found + k_row, k*sizeof(float));
-            if (lse) {
-                lse    [i] = found[2*k_row];
-                entropy[i] = found[2*k_row + 1];
-            }
+            take_stats(res, found, k_row, k);
             continue;
         }
-
-        const float * row = ctx->get_tree_logits_ith(nodes[i]);
-        if (!row) {
+        res.row = ctx->get_tree_logits_ith(nodes[i]);
+        if (!res.row) {
             return LLAMA_TREE_INVALID;
         }
+        todo.push_back(res);
+    }
 
-        llama_token id_max;
-        float       max;
+    const auto compute = [&](int32_t i) { compute_stats(todo[i], n_vocab, k); };
 
-        if (k > 0) {
-            llama_row_top_k(row, n_vocab, k, ids + i*k, logits + i*k);
-            max = logits[i*k];
-        } else {
-            llama_row_top_k(row, n_vocab, 1, &id_max, &max);
-        }
-
-        if (lse) {
-            llama_row_lse(row, n_vocab, max, lse + i, entropy + i);
+    // waking the threads takes as long as a few rows, and much longer on a busy machine
+    if (todo.size() > 1 && todo.size()*n_vocab >= 1u << 20) {
+        ctx->on_cpu_threads(todo.size(), compute);
+    } else {
+        for (size_t i = 0; i < todo.size(); ++i) {
+            compute(i);
         }
     }
 

@@ -287,3 +287,7 @@ void ggml_compute_forward_topk_stats(const ggml_compute_params * params, ggml_te
         (params->use_ref ? reference_row : row_stats)(row, src->ne[0], ggml_get_op_params_i32(dst, 0), result);
     }
 }
+
+void ggml_topk_stats_row(const float * row, int64_t n, int32_t k, float * result) {
+    row_stats(row, n, k, result);
+}

@@ -72,8 +72,10 @@ stage() {
         124) result=timeout && figure="after $limit s; $log" ;;
         *) result=FAILED && figure="exit status $status; $log" ;;
     esac
-    figure="$(figure "$name" "$log") $figure"
-    case $figure in '!'*) result=FAILED && status=1 && figure="${figure#!}; $log" ;; esac
+    if [ $status = 0 ]; then
+        figure=$(figure "$name" "$log")
+        case $figure in '!'*) result=FAILED && status=1 && figure="${figure#!}; $log" ;; esac
+    fi
     [ $result = ok ] || failed=1
     table+=("$(printf '%-12s %-8s %4d s  %s' "$name" "$result" $((SECONDS - start)) "$figure")")
     return $status
@@ -117,7 +119,7 @@ figure() {
     case $1 in
         tree_ops | stock_ops | attention) count_cases "$1" "$2" ;;
         bench) figure_bench "$2" ;;
-        verify) tail -n 1 "$2" ;;
+        verify) grep -E '[0-9]+ of [0-9]+ identical' "$2" ;;
     esac
 }
 

@@ -7,26 +7,24 @@
 #   --only-ours   only the .cu files that localspec adds or patches, instead of the whole back end
 #   --jobs N      compilers at a time (default: all CPUs)
 #   --work DIR    where sources, objects and packages go (default: build/cuda in the repository)
-#   --sources DIR patched sources made before, instead of fresh ones of this repository
-#   --fresh       make the sources again; objects of files that did not change are kept
+#   --sources DIR patched sources made before, instead of those of this repository
 #
-# What was compiled before is not compiled again, so a run that was stopped goes on where it was. nvcc is that of CUDACXX,
-# PATH, CUDA_HOME or /usr/local/cuda*; what a toolkit lacks (cuBLAS, or all of it) comes from pip's packages nvidia-*.
-# Needs Python 3.10, CMake 3.21, Ninja and a C++ compiler. Exit status: 0 when everything asked for was compiled.
+# What was compiled before is compiled again only where it changed, so a run that was stopped goes on where it was. nvcc is
+# that of CUDACXX, PATH, CUDA_HOME or /usr/local/cuda*; what a toolkit lacks (cuBLAS, or all of it) comes from pip's packages
+# nvidia-*. Needs Python 3.10, CMake 3.21, Ninja and a C++ compiler. Exit status: 0 when everything asked for was compiled.
 set -euo pipefail
 scripts=$(cd "$(dirname "$0")" && pwd)
 repository=${scripts%/*}
 # shellcheck source=scripts/cuda_toolkit.sh
 source "$scripts/cuda_toolkit.sh"
 
-archs=() jobs=$(getconf _NPROCESSORS_ONLN) work=$repository/build/cuda sources='' only_ours=0 fresh=0
+archs=() jobs=$(getconf _NPROCESSORS_ONLN) work=$repository/build/cuda sources='' only_ours=0
 while [ $# -gt 0 ]; do
     case $1 in
         --only-ours) only_ours=1 ;;
         --jobs) jobs=$2 && shift ;;
         --work) work=$2 && shift ;;
         --sources) sources=$2 && shift ;;
-        --fresh) fresh=1 ;;
         [0-9]*) archs+=("$1") ;;
         -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p;}' "$0" && exit ;;
         *) echo "compile_cuda.sh: unknown argument $1 (--help tells which there are)" >&2 && exit 2 ;;
@@ -46,22 +44,7 @@ fi
 
 if [ -z "$sources" ]; then
     sources=$work/sources
-    if [ $fresh = 1 ] || ! [ -d "$sources" ]; then
-        # old files keep their times where they are the same, so that Ninja compiles only the others
-        rm -rf "$work/new"
-        "$scripts/make_sources.sh" "$work/new"
-        if [ -d "$sources" ]; then
-            python3 -c '
-import filecmp, os, pathlib, sys
-new, old = map(pathlib.Path, sys.argv[1:])
-for path in new.rglob("*"):
-    before = old / path.relative_to(new)
-    if path.is_file() and before.is_file() and filecmp.cmp(path, before, shallow=False):
-        os.utime(path, ns=(path.stat().st_atime_ns, before.stat().st_mtime_ns))' "$work/new" "$sources"
-            rm -rf "$sources"
-        fi
-        mv "$work/new" "$sources"
-    fi
+    "$scripts/make_sources.sh" "$sources"
 fi
 backend=vendor/llama.cpp/ggml/src/ggml-cuda
 

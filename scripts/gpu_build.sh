@@ -15,17 +15,7 @@ if command -v ccache > /dev/null; then
     options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 fi
 
-# the patched sources; made again only when the patches or the new files changed
-sources() {
-    local mark
-    mark=$(cd "$repository/ggml_patches" && find backend patches src -type f ! -name '*.pyc' -exec cksum {} + | sort | cksum)
-    if [ -d "$work/sources" ] && [ "$(cat "$work/sources.mark" 2> /dev/null)" = "$mark" ]; then
-        return
-    fi
-    rm -rf "$work/sources"
-    "$scripts/make_sources.sh" "$work/sources"
-    echo "$mark" > "$work/sources.mark"
-}
+sources() { "$scripts/make_sources.sh" "$work/sources"; }
 
 # a small model; its path goes to model.path
 model() {

@@ -51,12 +51,13 @@ export work backend jobs
 # stages
 #
 
-# NAME LIMIT COMMAND...: runs a command for at most LIMIT seconds, less where less is left; its output goes to a log.
-# adds a line to the table, with the figure that figure finds in the log
+# NAME LIMIT COMMAND...: runs a command for at most LIMIT seconds of ten minutes, or the same part of what --minutes says, and less
+# where less is left; its output goes to a log. adds a line to the table, with the figure that figure finds in the log
 table=() failed=0
 stage() {
     local name=$1 limit=$2 log=$work/logs/$1.log left=$((minutes * 60 - SECONDS)) start=$SECONDS status figure='' result=ok
     shift 2
+    [ "$minutes" -gt 10 ] && limit=$((limit * minutes / 10))
     if [ $left -lt 5 ]; then
         table+=("$(printf '%-12s %-8s %6s  %s' "$name" skipped - "no time left of $minutes minutes")")
         failed=1
@@ -137,14 +138,14 @@ if stage libraries 480 "$scripts/gpu_build.sh" libraries; then
     stage tests 240 "$scripts/gpu_build.sh" tests
     stage tree_ops 60 "$tests/test-backend-ops" -b "$device" -o TREE_MASK,TOPK_STATS
     # what trees and heads are made of beside them
-    stage stock_ops 60 "$tests/test-backend-ops" -b "$device" -o GET_ROWS,SET_ROWS,CONCAT,ARGSORT,SOFT_MAX
-    stage attention 60 "$tests/test-backend-ops" -b "$device" -o FLASH_ATTN_EXT -p 'hsk=(64|128),.*mask=1,sinks=0,max_bias=0.0+,logit_softcap=0.0+,prec=f32,type_K=f16,type_V=f16'
+    stage stock_ops 60 "$tests/test-backend-ops" -b "$device" -o GET_ROWS,SET_ROWS,CONCAT,ARGSORT -p '\btype=(f32|f16|i32|q8_0)\b|type_dst=f16'
+    stage attention 60 "$tests/test-backend-ops" -b "$device" -o FLASH_ATTN_EXT -p 'hsk=(64|128),.*nr23=\[[0-9]+,1\],kv=(113|256|512),.*mask=1,sinks=0,max_bias=0.0+,logit_softcap=0.0+,prec=f32,type_K=f16,type_V=f16'
     if [ -f "$model" ]; then
         # without layers on a device rows are compared to the bit, with them within a tolerance
         layers=99
         [ $backend = cpu ] && layers=0
         stage test_tree 150 "$tests/test-tree" "$model" $layers
-        stage test_heads 90 "$tests/test-heads" "$model" "$work/random-heads.gguf"
+        stage test_heads 90 "$tests/test-heads" "$model" "$work/random-heads.gguf" $layers
         bench=("$tests/bench-tree-device" "$model" --json "$work/bench.json")
         [ -n "$heads" ] && bench+=(--heads "$heads")
         # 32k tokens are minutes for a CPU

@@ -35,8 +35,10 @@ class report {
         sections.back().rows.push_back({ name, note, value, unit, true });
     }
 
-    void print() const {
-        for (const auto & s : sections) {
+    // what was not printed before
+    void print() {
+        for (; n_printed < sections.size(); ++n_printed) {
+            const auto & s = sections[n_printed];
             printf("\n%-34s %s\n", s.title.c_str(), s.columns.c_str());
             for (const auto & r : s.rows) {
                 if (r.measured) {
@@ -47,6 +49,7 @@ class report {
                 }
             }
         }
+        fflush(stdout);
     }
 
     bool write_json(const char * path) const {
@@ -103,4 +106,5 @@ class report {
     }
 
     std::vector<group> sections;
+    size_t             n_printed = 0;
 };

@@ -188,10 +188,11 @@ static void measure_drafts(bench & b, const options & o, report & out) {
     for (const int32_t n : { 4, 8, 16, 28, 64 }) {
         std::vector<int32_t> parents, ranks;
         likely_tree(n, llama_heads_n_heads(heads.get()), parents, ranks);
-        plan_ptr plan(llama_heads_plan_init(heads.get(), (int32_t) parents.size(), parents.data(), ranks.data()), llama_heads_plan_free);
+        const auto n_nodes = (int32_t) parents.size();
+        plan_ptr plan(llama_heads_plan_init(heads.get(), n_nodes, parents.data(), ranks.data()), llama_heads_plan_free);
         CHECK(plan);
-        n_splits[(int32_t) parents.size()] = llama_heads_n_splits(heads.get(), (int32_t) parents.size(), parents.data(), ranks.data());
-        plans.emplace((int32_t) parents.size(), std::move(plan));
+        n_splits[n_nodes] = llama_heads_n_splits(heads.get(), n_nodes, parents.data(), ranks.data());
+        plans.emplace(n_nodes, std::move(plan));
     }
     auto ctx = b.make(256);
     CHECK(ctx);
@@ -207,8 +208,9 @@ static void measure_drafts(bench & b, const options & o, report & out) {
                 x = std::normal_distribution<float>()(b.rng);
             }
             const auto start = std::chrono::steady_clock::now();
-            CHECK(llama_heads_draft(plan.get(), ctx.get(), hidden.data(), b.random_token(), tokens.data(), q.data(), top1.data()) == LLAMA_HEADS_OK);
+            const auto status = llama_heads_draft(plan.get(), ctx.get(), hidden.data(), b.random_token(), tokens.data(), q.data(), top1.data());
             const double draft = bench::since(start);
+            CHECK(status == LLAMA_HEADS_OK);
             if (counts) {
                 times[0].push_back(step);
                 times[n].push_back(draft);
@@ -219,16 +221,18 @@ static void measure_drafts(bench & b, const options & o, report & out) {
     out.row("the step over one token", spread::of(times[0]), "ms");
     for (const auto & [n, plan] : plans) {
         const spread s = spread::of(times[n]);
+        const auto sent    = (double) llama_heads_plan_n_bytes_sent   (plan.get());
+        const auto fetched = (double) llama_heads_plan_n_bytes_fetched(plan.get());
         out.row(std::to_string(n) + " nodes", s, "ms", text("%.0f %%", 100*s.median/step) +
-            text("; to %.1f KB, from %.1f KB", (double) llama_heads_plan_n_bytes_sent(plan.get())/1e3, (double) llama_heads_plan_n_bytes_fetched(plan.get())/1e3) +
-            "; splits " + std::to_string(n_splits[n]));
+            text("; to %.1f KB, from %.1f KB", sent/1e3, fetched/1e3) + "; splits " + std::to_string(n_splits[n]));
     }
 }
 
 // CUDA graphs captured by this process so far, -1 when no back end counts them
 static int64_t n_captures() {
     for (size_t i = 0; i < ggml_backend_reg_count(); ++i) {
-        const auto count = (int64_t (*)(void)) ggml_backend_reg_get_proc_address(ggml_backend_reg_get(i), "ggml_backend_cuda_n_graph_captures");
+        auto * reg = ggml_backend_reg_get(i);
+        const auto count = (int64_t (*)(void)) ggml_backend_reg_get_proc_address(reg, "ggml_backend_cuda_n_graph_captures");
         if (count) {
             return count();
         }
@@ -281,9 +285,11 @@ static llama_model * load(const options & o, report & out) {
     }
     char description[128];
     llama_model_desc(model, description, sizeof(description));
+    const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
+    auto * device = devices[0] ? devices[0] : ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     out.section("trees on a device");
-    out.fact("model", std::string(description) + ", " + std::to_string(llama_vocab_n_tokens(llama_model_get_vocab(model))) + " tokens");
-    out.fact("device", devices[0] ? std::string(ggml_backend_dev_name(devices[0])) + ", " + ggml_backend_dev_description(devices[0]) : "CPU");
+    out.fact("model", std::string(description) + ", " + std::to_string(n_vocab) + " tokens");
+    out.fact("device", std::string(ggml_backend_dev_name(device)) + ", " + ggml_backend_dev_description(device));
     out.fact("threads", std::to_string(o.threads));
     return model;
 }
@@ -299,17 +305,20 @@ int main(int argc, char ** argv) {
 
     report out;
     bench b(load(o, out), o.threads);
-    bool graphs_are_kept = measure_graphs(b, out);
+    const bool graphs_are_kept = measure_graphs(b, out);
+    out.print();
     for (const int32_t n_prefix : o.contexts) {
         measure_curve(b, o, out, n_prefix);
+        out.print();
     }
     if (o.heads) {
         measure_drafts(b, o, out);
+        out.print();
     }
     for (const int32_t n_prefix : o.mask_contexts) {
         measure_variants(b, o, out, n_prefix);
+        out.print();
     }
-    out.print();
     if (o.json && !out.write_json(o.json)) {
         fprintf(stderr, "bench-tree-device: %s cannot be written\n", o.json);
         return 1;

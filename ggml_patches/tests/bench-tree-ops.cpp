@@ -2,9 +2,9 @@
 //
 //   bench-tree-ops [threads]
 //
-// Prints lower quartiles of interleaved rounds in milliseconds. Masks: the loop of llama_kv_cache::set_input_kq_mask with its tree pass,
-// which runs on one thread, on an array of cells like its own. Statistics: the rows one after the other as llama_tree_stats does
-// on the host, and a graph of operations that llama.cpp has anyway.
+// Prints lower quartiles of interleaved rounds in milliseconds. Masks: the loop of llama_kv_cache::set_input_kq_mask with its tree
+// pass, on an array of cells like its own; a map of the cells for the operation is not counted. Statistics: llama_row_top_k and
+// llama_row_lse for one row after the other, on one thread, and a graph of operations that llama.cpp has anyway.
 
 #include "tree-ops.h"
 
@@ -199,7 +199,7 @@ int main(int argc, char ** argv) {
         fprintf(stderr, "usage: bench-tree-ops [threads]\n");
         return 1;
     }
-    printf("%d threads (host: always one), milliseconds\n", n_threads);
+    printf("%d threads (host: one), milliseconds\n", n_threads);
 
     const bool same = measure_mask("512 x 8, one tree", 512, 8, 1, 0, n_threads)
         && measure_mask("4096 x 32, one tree",                 4096,  32, 1, 0,    n_threads)

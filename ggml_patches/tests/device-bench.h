@@ -75,8 +75,8 @@ class bench {
         CHECK(llama_state_seq_set_data(to, state.data(), state.size(), 0) != 0);
     }
 
-    // decode a tree that was never seen before and read the statistics of all its rows; n_accept nodes from the root on are
-    // kept. returns milliseconds
+    // decode a tree that was never seen before and read the statistics of all its rows, then drop it, or keep its root. returns
+    // the milliseconds until the statistics were there
     double step(llama_context * ctx, int32_t n, bool accept_root = false) {
         std::vector<llama_token> tokens(n);
         std::vector<int32_t>     parents(n);

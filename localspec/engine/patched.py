@@ -111,7 +111,7 @@ class PatchedContext(NativeContext):
         reason = lib.llama_tree_unsupported(self.ctx)
         self.tree_limit_reason = reason.decode() if reason else None
         self.max_nodes = 1 if reason else min(bindings.MAX_NODES, int(L.llama_n_batch(self.ctx)))
-        # where the rows lie on a device that can, it finds their best tokens; on the CPU the few rows that a step looks at
+        # a device that holds the rows and can finds their best tokens; on the CPU the few rows that a step looks at
         # are cheaper one by one, and the library does nothing more
         lib.llama_tree_set_stats(self.ctx, MAX_TOP_K)
         self.scratch = Scratch()

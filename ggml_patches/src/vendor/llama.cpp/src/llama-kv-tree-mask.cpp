@@ -46,7 +46,8 @@ bool llama_kv_cache::can_tree_mask(const llama_ubatch & ubatch) const {
     return true;
 }
 
-ggml_tensor * llama_kv_cache::build_tree_mask(ggml_context * ctx, ggml_type type, uint32_t n_kv, uint32_t n_tokens) const {
+ggml_tensor * llama_kv_cache::build_tree_mask(
+        ggml_context * ctx, ggml_type type, uint32_t n_kv, uint32_t n_tokens, llm_graph_tree_mask & inputs) const {
     const auto window = window_of(swa_type);
 
     ggml_tensor * cells  = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n_kv);
@@ -62,19 +63,21 @@ ggml_tensor * llama_kv_cache::build_tree_mask(ggml_context * ctx, ggml_type type
         ggml_set_name(pos, "tree_cell_pos");
     }
 
+    inputs = { cells, tokens, pos };
+
     return ggml_tree_mask(ctx, cells, tokens, pos, type, window, n_swa);
 }
 
-void llama_kv_cache::set_input_tree_mask(const ggml_tensor * mask, const llama_ubatch & ubatch) const {
-    for (int i = 0; i < 3; ++i) {
-        GGML_ASSERT(!mask->src[i] || ggml_backend_buffer_is_host(mask->src[i]->buffer));
+void llama_kv_cache::set_input_tree_mask(const llm_graph_tree_mask & inputs, const llama_ubatch & ubatch) const {
+    for (const auto * t : { inputs.cells, inputs.tokens, inputs.pos }) {
+        GGML_ASSERT(!t || ggml_backend_buffer_is_host(t->buffer));
     }
 
     const auto & cells = v_cells[0];
 
-    const int64_t n_kv = mask->ne[0];
+    const int64_t n_kv = inputs.cells->ne[0];
 
-    int32_t * owner = (int32_t *) mask->src[0]->data;
+    int32_t * owner = (int32_t *) inputs.cells->data;
 
     // what is below the trees. a cache of a single sequence has no cells of others
     if (n_seq_max == 1) {
@@ -104,7 +107,7 @@ void llama_kv_cache::set_input_tree_mask(const ggml_tensor * mask, const llama_u
         }
     }
 
-    int32_t * token = (int32_t *) mask->src[1]->data;
+    int32_t * token = (int32_t *) inputs.tokens->data;
 
     for (uint32_t i = 0; i < ubatch.n_tokens; ++i, token += 2 + n_words) {
         const llama_seq_id seq_id = ubatch.seq_id[i][0];
@@ -121,8 +124,8 @@ void llama_kv_cache::set_input_tree_mask(const ggml_tensor * mask, const llama_u
         }
     }
 
-    if (mask->src[2]) {
-        int32_t * pos = (int32_t *) mask->src[2]->data;
+    if (inputs.pos) {
+        int32_t * pos = (int32_t *) inputs.pos->data;
         for (int64_t j = 0; j < n_kv; ++j) {
             pos[j] = cells.is_empty(j) ? 0 : cells.pos_get(j);
         }

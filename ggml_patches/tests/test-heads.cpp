@@ -1,16 +1,18 @@
 // draft heads through the C interface: all kinds of graphs, that none leaves its device, several threads, and files that are damaged
 //
-// usage: test-heads model.gguf heads.gguf
+// usage: test-heads model.gguf heads.gguf [n_gpu_layers]
 //
 // heads.gguf is written: heads of random weights for the model. what they should draft is a matter of tests/engine/test_heads.py
 
 #include "check.h"
+#include "load-model.h"
 #include "random-heads.h"
 
 #include "llama-heads.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -28,13 +30,18 @@ struct drafted {
 
 struct fixture {
     llama_model *      model;
+    llama_model *      model_cpu; // the same, and where all its layers are on the CPU the very same
     std::vector<float> hidden;
+
+    bool on_device() const { return model != model_cpu; }
 
     std::unique_ptr<llama_heads, void (*)(llama_heads *)> load(const char * path, uint32_t flags) const {
         return { llama_heads_load(model, path, flags), llama_heads_free };
     }
 
-    llama_context * make(int32_t n_threads) const {
+    llama_context * make(int32_t n_threads) const { return make(model, n_threads); }
+
+    static llama_context * make(llama_model * model, int32_t n_threads) {
         auto params = llama_context_default_params();
         params.n_ctx     = 64;
         params.n_threads = n_threads;
@@ -63,8 +70,8 @@ static tree wide_tree(int32_t width) {
 static constexpr uint32_t HOST = 0, TOPK_STATS = LLAMA_HEADS_PORTABLE, STOCK = LLAMA_HEADS_PORTABLE | LLAMA_HEADS_STOCK_TOP_K;
 
 // a draft copies its input, and of each row that is asked no more than the tokens that the level needs
-static void check_copies(const llama_heads_plan * plan, const tree & t, uint32_t flags, int32_t n_embd) {
-    const bool copies = flags != HOST && t.parents.size() > 1;
+static void check_copies(const llama_heads_plan * plan, const tree & t, bool host_ops, int32_t n_embd) {
+    const bool copies = !host_ops && t.parents.size() > 1;
     CHECK(llama_heads_plan_n_bytes_sent(plan) == (copies ? 2*n_embd*(int64_t) sizeof(float) : 0));
 
     const int64_t n_rows = std::set<int32_t>(t.parents.begin(), t.parents.end()).size() - 1; // without the parent of the root
@@ -83,6 +90,31 @@ static void check_same(const drafted & found, const drafted & expected, float to
     for (size_t i = 0; i < found.top1.size(); ++i) {
         CHECK(std::abs(found.top1[i] - expected.top1[i]) <= tolerance*expected.top1[i]);
     }
+}
+
+// a device sums in another order: of two tokens that are nearly as likely it may prefer the other, and all below differs
+static void check_against_cpu(const fixture & f, const char * path, const std::vector<tree> & trees, const std::vector<drafted> & found) {
+    auto * heads = llama_heads_load(f.model_cpu, path, HOST);
+    auto * ctx   = fixture::make(f.model_cpu, 2);
+    CHECK(heads);
+
+    size_t n_all = 0, n_same = 0;
+    for (size_t i = 0; i < trees.size(); ++i) {
+        const auto & t = trees[i];
+        const size_t n = t.parents.size();
+        auto * plan = llama_heads_plan_init(heads, (int32_t) n, t.parents.data(), t.ranks.data());
+        CHECK(plan);
+        const auto expected = f.draft(plan, ctx, n, 5 + (int32_t) n);
+        llama_heads_plan_free(plan);
+        for (size_t node = 1; node < n; ++node) {
+            n_all++;
+            n_same += found[i].tokens[node] == expected.tokens[node] && std::abs(found[i].q[node] - expected.q[node]) <= 0.02f*expected.q[node];
+        }
+    }
+    CHECK(4*n_same > 3*n_all);
+
+    llama_free(ctx);
+    llama_heads_free(heads);
 }
 
 static void test_graphs_agree(const fixture & f, const char * path, ggml_type type) {
@@ -106,7 +138,7 @@ static void test_graphs_agree(const fixture & f, const char * path, ggml_type ty
             CHECK(llama_heads_n_splits(heads.get(), n, t.parents.data(), t.ranks.data()) == (n > 1 ? 1 : 0));
             auto * plan = llama_heads_plan_init(heads.get(), n, t.parents.data(), t.ranks.data());
             CHECK(plan);
-            check_copies(plan, t, flags, (int32_t) f.hidden.size());
+            check_copies(plan, t, flags == HOST && !f.on_device(), (int32_t) f.hidden.size());
             found.push_back(f.draft(plan, ctx, n, 5 + n));
             llama_heads_plan_free(plan);
         }
@@ -118,6 +150,10 @@ static void test_graphs_agree(const fixture & f, const char * path, ggml_type ty
         expected = std::move(found);
     }
     llama_free(ctx);
+
+    if (f.on_device() && !ggml_is_quantized(type)) {
+        check_against_cpu(f, path, trees, expected);
+    }
 }
 
 static void test_threads_share_heads(const fixture & f, const char * path) {
@@ -165,8 +201,8 @@ static void test_damaged_files(const fixture & f, const char * path) {
 }
 
 int main(int argc, char ** argv) {
-    if (argc != 3) {
-        fprintf(stderr, "usage: %s model.gguf heads.gguf\n", argv[0]);
+    if (argc != 3 && argc != 4) {
+        fprintf(stderr, "usage: %s model.gguf heads.gguf [n_gpu_layers]\n", argv[0]);
         return 2;
     }
 
@@ -174,8 +210,9 @@ int main(int argc, char ** argv) {
     llama_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
 
     fixture f;
-    f.model = llama_model_load_from_file(argv[1], llama_model_default_params());
-    CHECK(f.model);
+    const int32_t n_gpu_layers = argc > 3 ? atoi(argv[3]) : 0;
+    f.model     = load_model(argv[1], n_gpu_layers);
+    f.model_cpu = n_gpu_layers == 0 ? f.model : load_model(argv[1], 0);
     const int32_t n_embd  = llama_model_n_embd(f.model);
     const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(f.model));
 
@@ -192,6 +229,9 @@ int main(int argc, char ** argv) {
     test_damaged_files(f, argv[2]);
 
     remove(argv[2]);
+    if (f.on_device()) {
+        llama_model_free(f.model_cpu);
+    }
     llama_model_free(f.model);
     printf("test-heads: ok\n");
     return 0;

@@ -7,6 +7,7 @@
 // rows stay where they are, attention sums in another order, and rows are compared within a tolerance
 
 #include "check.h"
+#include "load-model.h"
 
 #include "llama-tree.h"
 
@@ -301,19 +302,12 @@ int main(int argc, char ** argv) {
     llama_backend_init();
     llama_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
 
-    ggml_backend_dev_t no_devices[] = { nullptr };
-
-    auto params = llama_model_default_params();
-    params.n_gpu_layers = argc > 2 ? atoi(argv[2]) : 0;
-    if (params.n_gpu_layers == 0) {
-        params.devices = no_devices;
-    }
-    const char * in_place = getenv("LLAMA_KV_TREE_IN_PLACE");
+    const int32_t n_gpu_layers = argc > 2 ? atoi(argv[2]) : 0;
+    const char *  in_place     = getenv("LLAMA_KV_TREE_IN_PLACE");
 
     fixture f;
-    f.model = llama_model_load_from_file(argv[1], params);
-    CHECK(f.model);
-    f.exact = params.n_gpu_layers == 0 && (!in_place || atoi(in_place) == 0);
+    f.model = load_model(argv[1], n_gpu_layers);
+    f.exact = n_gpu_layers == 0 && (!in_place || atoi(in_place) == 0);
     f.n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(f.model));
 
     test_random_trees(f);

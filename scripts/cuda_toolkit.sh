@@ -2,7 +2,6 @@
 # Sourced by the scripts beside it: finds nvcc, and what is missing of a toolkit, in pip's packages.
 #
 #   find_cuda DIR     sets NVCC, CUDA_VERSION (13.0) and the array CUDA_CMAKE_ARGS; DIR takes pip's packages.
-#                     LINK=0: the libraries are not needed, only the headers
 
 # the nvcc of CUDACXX, PATH, CUDA_HOME, CUDA_PATH or /usr/local/cuda*, the newest of the last
 _find_nvcc() {

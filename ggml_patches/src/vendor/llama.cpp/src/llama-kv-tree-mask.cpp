@@ -79,19 +79,13 @@ void llama_kv_cache::set_input_tree_mask(const llm_graph_tree_mask & inputs, con
 
     int32_t * owner = (int32_t *) inputs.cells->data;
 
-    // what is below the trees. a cache of a single sequence has no cells of others
-    if (n_seq_max == 1) {
+    // what is below the trees
+    std::fill(owner, owner + n_kv, no_owner);
+    for (uint32_t s = 0; s < ubatch.n_seqs_unq; ++s) {
+        const llama_seq_id seq_id = ubatch.seq_id_unq[s];
         for (int64_t j = 0; j < n_kv; ++j) {
-            owner[j] = cells.is_empty(j) ? no_owner : GGML_TREE_CELL(0, -1);
-        }
-    } else {
-        std::fill(owner, owner + n_kv, no_owner);
-        for (uint32_t s = 0; s < ubatch.n_seqs_unq; ++s) {
-            const llama_seq_id seq_id = ubatch.seq_id_unq[s];
-            for (int64_t j = 0; j < n_kv; ++j) {
-                if (!cells.is_empty(j) && cells.seq_has(j, seq_id)) {
-                    owner[j] = GGML_TREE_CELL(seq_id, -1);
-                }
+            if (!cells.is_empty(j) && cells.seq_has(j, seq_id)) {
+                owner[j] = GGML_TREE_CELL(seq_id, -1);
             }
         }
     }

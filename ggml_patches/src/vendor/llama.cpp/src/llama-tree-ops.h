@@ -1,5 +1,7 @@
 #pragma once
 
+#include "llama-cparams.h"
+
 #include "ggml-backend.h"
 
 #include <cstdint>
@@ -43,4 +45,17 @@ struct llama_tree_ops {
 
     // what each computation of an allocated graph copies to devices
     static size_t input_bytes(ggml_cgraph * gf);
+};
+
+// what a decode asks of its graphs, other graphs should not get, however the decode ends
+struct llama_tree_ops_scope {
+    llama_cparams & cparams;
+
+    explicit llama_tree_ops_scope(llama_cparams & cparams) : cparams(cparams) {
+    }
+
+    ~llama_tree_ops_scope() {
+        cparams.tree_mask  = false;
+        cparams.tree_stats = 0;
+    }
 };

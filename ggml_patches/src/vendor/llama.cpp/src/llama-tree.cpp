@@ -96,6 +96,10 @@ int32_t llama_tree_copy_prefix(llama_context * ctx, llama_seq_id src, llama_seq_
         LLAMA_LOG_ERROR("%s: cannot copy %d tokens of sequence %d to sequence %d\n", __func__, n, src, dst);
         return LLAMA_TREE_INVALID;
     }
+    if (const auto * trees = get_trees(ctx); trees && trees->is_open(dst)) {
+        LLAMA_LOG_ERROR("%s: sequence %d has an open tree\n", __func__, dst);
+        return LLAMA_TREE_INVALID;
+    }
     return memory->copy_prefix(src, dst, n) ? LLAMA_TREE_OK : LLAMA_TREE_UNSUPPORTED;
 }
 

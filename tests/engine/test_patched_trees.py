@@ -250,6 +250,34 @@ def test_rows_that_stay_in_place_give_the_same_results(
     assert scattered
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_rows_that_stay_in_place_in_company_give_the_same_results(
+    tiny: Models, make_patched: MakePatched, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Each sequence fills the gaps in its own part of the cache, until a part is full."""
+    model = tiny[kind]
+    monkeypatch.setenv("LLAMA_KV_TREE_IN_PLACE", "1")
+    shared = make_patched(model, {"kv_unified": True}, n_ctx=512, n_seq_max=2, partitioned=True, **F32_ATTENTION)
+    monkeypatch.delenv("LLAMA_KV_TREE_IN_PLACE")
+    reference = PlainReference(make_patched(model, KEEP_ALL, **F32_ATTENTION))
+    rng = np.random.default_rng(8)
+    chains = [random_tokens(rng, 10), random_tokens(rng, 40)]
+    for seq, chain in enumerate(chains):
+        shared.prefill(chain, seq)
+    while max(map(len, chains)) + 9 <= shared.n_ctx:
+        growths = [(*random_tree(rng, 9), seq) for seq in range(2)]
+        rows = shared.decode_many(growths)
+        for tokens, parents, seq in growths:
+            path = path_to(parents, int(rng.integers(9)))
+            chains[seq] += [tokens[node] for node in path]
+            expected = reference.row(chains[seq])
+            np.testing.assert_allclose(rows.logits(9 * seq + path[-1]), expected, rtol=0, atol=F32_TOLERANCE)
+            shared.accept(path, seq)
+    cells = [shared.cells(seq) for seq in range(2)]
+    assert any((np.diff(each) != 1).any() for each in cells)
+    assert [int(each.max()) // shared.n_ctx for each in cells] == [0, 1]
+
+
 def test_a_prompt_read_in_pieces_in_its_part_of_the_cache_is_that_of_one_alone(
     tiny_q4: Models, make_patched: MakePatched
 ) -> None:

@@ -127,6 +127,26 @@ def test_a_beginning_that_another_slot_holds_is_copied(home: Path) -> None:
         engine.close()
 
 
+def test_where_no_beginning_can_be_copied_each_slot_reads_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a cache in the memory of a GPU."""
+    monkeypatch.setenv("LLAMA_KV_TREE_IN_PLACE", "1")
+    engine = open_engine(home, n_slots=2)
+    try:
+        one = engine.submit(Request(prompt=chat(engine, LONG + "Go on."), max_tokens=200, sampling=SamplingParams()))
+        updates = iter(one)
+        assert isinstance(next(updates), Begun)
+        prompt = chat(engine, LONG + "Why?")
+        other = ask(engine, prompt, max_tokens=40)
+        assert other.begun and other.begun.n_cached == 0
+        again = ask(engine, prompt, max_tokens=40)
+        assert again.begun and again.begun.n_cached == len(prompt) - 1
+        assert other.text and again.text
+        one.cancel()
+        assert isinstance(list(updates)[-1], Ended)
+    finally:
+        engine.close()
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 20
     while not condition():

@@ -147,6 +147,7 @@ if stage libraries 480 "$scripts/gpu_build.sh" libraries; then
         layers=99
         [ $backend = cpu ] && layers=0
         stage test_tree 150 "$tests/test-tree" "$model" $layers
+        stage tree_device 90 "$tests/test-tree-device" "$model" $layers
         stage test_heads 90 "$tests/test-heads" "$model" "$work/random-heads.gguf" $layers
         bench=("$tests/bench-tree-device" "$model" --json "$work/bench.json")
         [ -n "$heads" ] && bench+=(--heads "$heads")

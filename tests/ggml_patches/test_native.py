@@ -95,6 +95,11 @@ def test_trees_agree_with_plain_decoding_through_the_c_interface(build: Path, tm
     assert "ok" in run([program(build, "test-tree"), write_tiny(tmp_path / "tiny.gguf", kind)])
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_masks_and_statistics_of_the_graph_are_those_of_the_host(build: Path, tmp_path: Path, kind: str) -> None:
+    assert "ok" in run([program(build, "test-tree-device"), write_tiny(tmp_path / "tiny.gguf", kind)])
+
+
 def test_draft_heads_through_the_c_interface(build: Path, tmp_path: Path) -> None:
     model = write_tiny(tmp_path / "tiny.gguf")
     assert "ok" in run([program(build, "test-heads"), model, tmp_path / "heads.gguf"])
@@ -126,6 +131,11 @@ def compiled(build: Path, name: str) -> Path:
 def test_draft_heads_on_a_device_that_stands_in_for_a_gpu(build_of_sources: Path, tmp_path: Path) -> None:
     model = write_tiny(tmp_path / "tiny.gguf")
     assert "ok" in run([compiled(build_of_sources, "test-heads-device"), model, tmp_path / "heads.gguf"])
+
+
+@pytest.mark.slow
+def test_trees_on_a_device_that_stands_in_for_a_gpu(build_of_sources: Path, tmp_path: Path) -> None:
+    assert "ok" in run([compiled(build_of_sources, "test-tree-probe"), write_tiny(tmp_path / "tiny.gguf")])
 
 
 @pytest.mark.slow

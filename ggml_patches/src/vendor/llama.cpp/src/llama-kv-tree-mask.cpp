@@ -79,13 +79,20 @@ void llama_kv_cache::set_input_tree_mask(const llm_graph_tree_mask & inputs, con
 
     int32_t * owner = (int32_t *) inputs.cells->data;
 
-    // what is below the trees
-    std::fill(owner, owner + n_kv, no_owner);
-    for (uint32_t s = 0; s < ubatch.n_seqs_unq; ++s) {
-        const llama_seq_id seq_id = ubatch.seq_id_unq[s];
+    // what is below the trees. where one sequence holds all cells in use, the sets of sequences need no look: 32 bytes a cell
+    const llama_seq_id first = ubatch.seq_id_unq[0];
+    if (ubatch.n_seqs_unq == 1 && cells.seq_pos_get(first).size() == cells.get_used()) {
         for (int64_t j = 0; j < n_kv; ++j) {
-            if (!cells.is_empty(j) && cells.seq_has(j, seq_id)) {
-                owner[j] = GGML_TREE_CELL(seq_id, -1);
+            owner[j] = cells.is_empty(j) ? no_owner : GGML_TREE_CELL(first, -1);
+        }
+    } else {
+        std::fill(owner, owner + n_kv, no_owner);
+        for (uint32_t s = 0; s < ubatch.n_seqs_unq; ++s) {
+            const llama_seq_id seq_id = ubatch.seq_id_unq[s];
+            for (int64_t j = 0; j < n_kv; ++j) {
+                if (!cells.is_empty(j) && cells.seq_has(j, seq_id)) {
+                    owner[j] = GGML_TREE_CELL(seq_id, -1);
+                }
             }
         }
     }

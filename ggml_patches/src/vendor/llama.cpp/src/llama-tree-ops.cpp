@@ -10,7 +10,8 @@
 #include <cstdlib>
 #include <unordered_set>
 
-// the map of the cells and the operation together take as long as the host's mask for small caches, and half for large ones
+// the map of the cells and the operation together take no longer than the host's mask, and less where it is large: half or so for
+// one tree, where both are mostly the writing of it, a fraction for several trees or with a window
 static constexpr bool mask_pays_on_cpu = true;
 
 // all rows on the threads of a graph take longer than the few that a step looks at, one at a time

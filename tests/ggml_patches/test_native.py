@@ -6,7 +6,8 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -76,18 +77,30 @@ def program(build: Path, name: str) -> Path:
     return next(path for path in (build / name, build / "Release" / f"{name}.exe") if path.is_file())
 
 
+ROW_KERNELS = ("test-row-products", "test-flash-attn-rows") if kernels.covered_types() else ()
+
+
+@pytest.fixture(scope="module")
+def long_runs(build: Path) -> Iterator[dict[str, Future[str]]]:
+    """What the programs that need no model and take long will have printed; two run at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        yield {name: pool.submit(run, [program(build, name)]) for name in (*ROW_KERNELS, "test-tree-ops")}
+
+
 def test_row_statistics_agree_with_a_reference_in_double_precision(build: Path) -> None:
     assert "ok" in run([program(build, "test-row-stats")])
 
 
-@pytest.mark.skipif(not kernels.covered_types(), reason="this build has no row kernels")
-@pytest.mark.parametrize("name", ["test-row-products", "test-flash-attn-rows"])
-def test_a_row_is_right_and_the_same_whatever_is_computed_beside_it(build: Path, name: str) -> None:
-    assert "ok" in run([program(build, name)])
+@pytest.mark.skipif(not ROW_KERNELS, reason="this build has no row kernels")
+@pytest.mark.parametrize("name", ROW_KERNELS)
+def test_a_row_is_right_and_the_same_whatever_is_computed_beside_it(
+    long_runs: dict[str, Future[str]], name: str
+) -> None:
+    assert "ok" in long_runs[name].result()
 
 
-def test_the_operations_of_trees_agree_with_what_they_mean(build: Path) -> None:
-    assert "ok" in run([program(build, "test-tree-ops")])
+def test_the_operations_of_trees_agree_with_what_they_mean(long_runs: dict[str, Future[str]]) -> None:
+    assert "ok" in long_runs["test-tree-ops"].result()
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])

@@ -6,42 +6,17 @@
 // compares the host with itself
 
 #include "check.h"
+#include "load-model.h"
+#include "random-tree.h"
 
 #include "llama-tree.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <vector>
-
-static std::mt19937 rng(7);
-
-static int random_int(int lo, int hi) { // inclusive
-    return std::uniform_int_distribution<int>(lo, hi)(rng);
-}
-
-struct tree {
-    std::vector<llama_token> tokens;
-    std::vector<int32_t>     parents;
-
-    int32_t n() const { return (int32_t) tokens.size(); }
-
-    void grow(int n_new, int n_vocab) {
-        for (int i = 0; i < n_new; ++i) {
-            parents.push_back(n() == 0 ? -1 : random_int(std::max(-1, n() - 6), n() - 1));
-            tokens .push_back(random_int(0, n_vocab - 1));
-        }
-    }
-
-    std::vector<int32_t> path_to(int32_t node) const {
-        std::vector<int32_t> path;
-        for (; node >= 0; node = parents[node]) {
-            path.push_back(node);
-        }
-        return { path.rbegin(), path.rend() };
-    }
-};
 
 struct fixture {
     llama_model * model;
@@ -225,18 +200,11 @@ int main(int argc, char ** argv) {
     llama_backend_init();
     llama_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
 
-    ggml_backend_dev_t no_devices[] = { nullptr };
-
-    auto params = llama_model_default_params();
-    params.n_gpu_layers = argc > 2 ? atoi(argv[2]) : 0;
-    if (params.n_gpu_layers == 0) {
-        params.devices = no_devices;
-    }
+    const int32_t n_gpu_layers = argc > 2 ? atoi(argv[2]) : 0;
 
     fixture f;
-    f.model = llama_model_load_from_file(argv[1], params);
-    CHECK(f.model);
-    f.exact   = params.n_gpu_layers == 0;
+    f.model   = load_model(argv[1], n_gpu_layers);
+    f.exact   = n_gpu_layers == 0;
     f.n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(f.model));
 
     test_trees(f, true);

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from ggml_patches.backend import dev
-from ggml_patches.backend.errors import BuildError
-from ggml_patches.backend.pins import PACKAGE
 from localspec.engine import kernels, patched
 from tests.tiny_models import write_tiny
 
@@ -119,17 +116,11 @@ def test_draft_heads_through_the_c_interface(build: Path, tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def build_of_sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build_of_sources(patched_sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for the programs that want patched sources; none is compiled yet."""
-    folder = tmp_path_factory.mktemp("patched")
-    try:
-        dev.make_sources(PACKAGE, folder / "sources")
-    except BuildError as error:
-        if "could not download" not in str(error):
-            raise
-        pytest.skip(str(error))
-    configure(folder / "build", f"-DLLAMA_SOURCES={folder / 'sources'}")
-    return folder / "build"
+    folder = tmp_path_factory.mktemp("native-of-sources")
+    configure(folder, f"-DLLAMA_SOURCES={patched_sources}")
+    return folder
 
 
 def compiled(build: Path, name: str) -> Path:

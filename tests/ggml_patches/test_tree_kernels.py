@@ -12,10 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from ggml_patches.backend import dev
-from ggml_patches.backend.errors import BuildError
-from ggml_patches.backend.pins import PACKAGE
-
 from .test_native import COMPILERS, SOURCES, find_cmake, run
 
 PROJECT = SOURCES / "tree-kernels"
@@ -23,17 +19,10 @@ ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 THREADS = 1024  # of a block of TOPK_STATS: each may have 64 of a multiprocessor's 65536 registers
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def llama(patched_sources: Path) -> Path:
     """The folder vendor/llama.cpp of the patched sources."""
-    sources = tmp_path_factory.mktemp("patched") / "sources"
-    try:
-        dev.make_sources(PACKAGE, sources)
-    except BuildError as error:
-        if "could not download" not in str(error):
-            raise
-        pytest.skip(str(error))
-    return sources / "vendor" / "llama.cpp"
+    return patched_sources / "vendor" / "llama.cpp"
 
 
 def build_and_test(folder: Path, *options: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from localspec.bench import bound, report
+from localspec.bench import report, step_costs
 from localspec.bench.plot import check_plot, plot
 from localspec.bench.prompts import TASKS, Prompt, own_prompts, read_prompts, select
 from localspec.bench.run import BenchResult, Run, bench, check_methods
@@ -275,23 +275,27 @@ def test_methods_are_interleaved_in_a_rotating_order_and_compared(monkeypatch: p
     assert report.off_lines(result.runs)[0] in out.getvalue()
 
 
-def test_steps_are_timed_in_the_middle_of_the_median_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_timed_in_the_middle_of_every_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[list[int], int]] = []
 
-    def measured(ctx: object, *, tokens: list[int], n_context: int) -> Measurement | None:
+    def measured(ctx: object, *, tokens: list[int], n_context: int, **_: object) -> Measurement | None:
         asked.append((tokens, n_context))
         return Measurement(CostCurve((1, 2), (1.0, 1.0 + n_context)), True) if len(tokens) > 3 else None
 
-    monkeypatch.setattr(bound, "measure", measured)
-    answers = [
-        LoggedAnswer(name, task, tuple(range(n)), (7, 8), [[7], [8]], [[1.0], [1.0]])
-        for name, task, n in (("a", "code", 1), ("b", "code", 10), ("c", "code", 3), ("d", "chat", 1))
-    ]
+    monkeypatch.setattr(step_costs, "measure", measured)
+    costs = step_costs.StepCosts(CostCurve((1, 2), (1.0, 1.5)))
     ctx: Any = None
-    fallback = CostCurve((1, 2), (1.0, 1.5))
-    curves = bound.measure_curves(ctx, answers, fallback)
-    assert asked == [([0, 1, 2, 7, 8], 4), ([0, 7, 8], 2), ([0, 1, 2, 7, 8], 4)]
+    for name, task, n in (("a", "code", 2), ("b", "code", 10), ("c", "code", 3), ("d", "chat", 1)):
+        costs.time(ctx, LoggedAnswer(name, task, tuple(range(n)), (7, 8), [[7], [8]], [[1.0], [1.0]]))
+    assert asked[1:] == [([*range(10), 7, 8], 11), ([0, 1, 2, 7, 8], 4), ([0, 7, 8], 2)]
+    curves = costs.curves({"code": [], "chat": []})
     assert [curves[task].cost(2) for task in ("code", "chat", "all")] == [5.0, 1.5, 5.0]
+
+
+def test_a_slow_minute_of_the_machine_does_not_bend_the_curve() -> None:
+    quiet, slow = CostCurve((1, 2, 4), (1.0, 1.5, 2.0)), CostCurve((1, 2), (3.0, 4.5))
+    curve = step_costs.typical([quiet, slow, quiet])
+    assert (curve.n, curve.seconds) == ((1, 2), (1.0, 1.5))
 
 
 def test_methods_are_run_with_the_bank_for_their_prompt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from localspec.bench import head_bound, report, tree_report
-from localspec.bench.head_bound import DraftSeconds, best_bound, tree_bound
+from localspec.bench.head_bound import DraftCosts, best_bound, tree_bound
 from localspec.bench.prompts import Prompt
 from localspec.bench.run import BenchResult, Run, bench
 from localspec.bench.usage import TreeUse, Usage
@@ -146,7 +146,7 @@ def test_a_bound_is_what_a_live_run_of_its_tree_brings(session: Session) -> None
     log = observe_answers(session.ctx, heads.reference, answers, {})
     session.forget()
     run = run_tree(session, heads.evaluator, TREE, answers[0], 40)
-    bound = tree_bound(log.answers, TREE, CostCurve((1, 5), (1.0, 3.0)), DraftSeconds({TREE: 0.5}))
+    bound = tree_bound(log.answers, TREE, CostCurve((1, 5), (1.0, 3.0)), DraftCosts({TREE: 0.5}))
     assert bound.tokens_per_step == run.tokens / run.steps
     # a plain step, then steps of four nodes and their drafts
     assert bound.ratio == pytest.approx(run.tokens / (1 + (run.steps - 1) * 3.0))
@@ -155,21 +155,21 @@ def test_a_bound_is_what_a_live_run_of_its_tree_brings(session: Session) -> None
 def test_the_best_tree_depends_on_what_nodes_and_drafts_cost() -> None:
     log = random_log(3, lengths=(60, 50, 40))
     trees = [replayed.tree for replayed in grow_all(log, 16)]
-    free = DraftSeconds(dict.fromkeys(trees, 0.0))
+    free = DraftCosts(dict.fromkeys(trees, 0.0))
     flat, steep = CostCurve((1, 64), (1.0, 1.0)), CostCurve((1, 64), (1.0, 64.0))
     assert best_bound(log.answers, trees, flat, free).nodes > 12
     dear = best_bound(log.answers, trees, steep, free)
     assert (dear.nodes, dear.ratio) == (1, 1.0)
-    assert best_bound(log.answers, trees, flat, DraftSeconds(dict.fromkeys(trees, 9.0))).nodes == 1
+    assert best_bound(log.answers, trees, flat, DraftCosts(dict.fromkeys(trees, 9.0))).nodes == 1
 
 
 def test_drafts_of_other_sizes_cost_what_lies_between() -> None:
     chain, wide = StaticTree.greedy(2), StaticTree.from_paths([[0], [1], [2], [0, 0], [0, 1], [1, 0]])
-    seconds = DraftSeconds({chain: 1.0, wide: 3.0, StaticTree.greedy(1): 0.5})
-    assert seconds(StaticTree()) == 0
-    assert seconds(wide) == 3.0
-    assert seconds(StaticTree.from_paths([[0], [1], [2], [0, 0]])) == 2.0
-    assert seconds(StaticTree.greedy(3)) == pytest.approx(np.interp(4, [3, 7], [1, 3]))
+    costs = DraftCosts({chain: 1.0, wide: 3.0, StaticTree.greedy(1): 0.5})
+    assert costs(StaticTree()) == 0
+    assert costs(wide) == 3.0
+    assert costs(StaticTree.from_paths([[0], [1], [2], [0, 0]])) == 2.0
+    assert costs(StaticTree.greedy(3)) == pytest.approx(np.interp(4, [3, 7], [1, 3]))
 
 
 # --- the report ---

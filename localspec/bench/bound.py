@@ -6,22 +6,18 @@ falls short is lost to drafting, to the governor's caution, or to steps dearer t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Protocol, TypeVar
 
-from localspec.calibrate.curve import CostCurve
-from localspec.calibrate.measure import measure
-from localspec.engine.base import TreeContext
+from localspec.bench.step_costs import ALL, Curves
 from localspec.methods.ptd.native import Corpus
 from localspec.methods.registry import make_drafter
 from localspec.replay.log import LoggedAnswer
 from localspec.replay.replay import replay
 
-#: the task that all answers are together
-ALL = "all"
 #: methods that the rows of a log suffice for; ptd also learns from rejected drafts, so it does a little better in a run
 REPLAYABLE = ("auto", "ptd", "ptd-chain", "lookup")
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
@@ -47,34 +43,12 @@ class Bound:
     ratio: float
 
 
-#: by task, and for `ALL`: the cost of a step in texts of that length
-Curves = Mapping[str, CostCurve]
-
-
 def by_task(answers: Iterable[AnswerT]) -> dict[str, list[AnswerT]]:
     """The answers of each task, and of `ALL`."""
     groups: dict[str, list[AnswerT]] = {}
     for answer in answers:
         groups.setdefault(answer.task, []).append(answer)
     return {**groups, ALL: [answer for group in groups.values() for answer in group]}
-
-
-def measure_curves(ctx: TreeContext, answers: Sequence[LoggedAnswer], fallback: CostCurve) -> dict[str, CostCurve]:
-    """What a step costs in the middle of the median answer: attention makes nodes dearer in longer texts.
-
-    Takes up to 10 s a task, and empties sequence 0. `fallback` stands in where a context holds no trees.
-    """
-    curves: dict[str, CostCurve] = {}
-    for task, group in by_task(answers).items():
-        middle = sorted(group, key=_middle)[len(group) // 2]
-        measured = measure(ctx, tokens=[*middle.prompt, *middle.tokens], n_context=_middle(middle))
-        curves[task] = fallback if measured is None else measured.curve
-    return curves
-
-
-def _middle(answer: LoggedAnswer) -> int:
-    """Length of the text when half of an answer is written."""
-    return len(answer.prompt) + len(answer.tokens) // 2
 
 
 def bounds(

@@ -2,7 +2,7 @@
 
 The trees are grown on the very answers that are judged, so no tree that was chosen before can be expected to beat the
 bound; a policy that changes trees, and nodes chosen at each step, can. What a draft costs is measured behind a step of
-the model, as it is in a text: with weights still in the caches it would be cheaper.
+the model, as it is in a text (with weights still in the caches it would be cheaper), and in units of that step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from time import perf_counter
 
 import numpy as np
 
-from localspec.bench.bound import ALL, Bound, Curves, by_task
+from localspec.bench.bound import Bound, by_task
+from localspec.bench.step_costs import ALL, Curves
 from localspec.calibrate.curve import CostCurve
 from localspec.engine.base import TreeContext
 from localspec.entmtp.growth import grow_all
@@ -40,8 +41,8 @@ N_SIZES, CALLS, ROUNDS = 3, 4, 3
 
 
 @dataclass(frozen=True)
-class DraftSeconds:
-    """Seconds that drafting takes: of the trees that were timed, and between their sizes for others of a depth."""
+class DraftCosts:
+    """Drafting in plain steps: of the trees that were timed, and between their sizes for others of a depth."""
 
     timed: Mapping[StaticTree, float]
 
@@ -51,8 +52,8 @@ class DraftSeconds:
         if tree in self.timed:
             return self.timed[tree]
         depth = min({known.depth for known in self.timed}, key=lambda known: (abs(known - tree.depth), known))
-        points = sorted((known.n_nodes, s) for known, s in self.timed.items() if known.depth == depth)
-        return float(np.interp(tree.n_nodes, [n for n, _ in points], [s for _, s in points]))
+        points = sorted((known.n_nodes, cost) for known, cost in self.timed.items() if known.depth == depth)
+        return float(np.interp(tree.n_nodes, [n for n, _ in points], [cost for _, cost in points]))
 
 
 def head_bounds(
@@ -95,33 +96,32 @@ def _bounds(
         for task, group in groups.items() if best else ():
             grown[task] = [replayed.tree for replayed in grow_all(RankLog(tuple(group)), largest)]
         trees = [*_spread(grown.get(ALL, [])), *fixed.values()]
-        seconds = draft_seconds(session.ctx, heads.evaluator, answers[0], trees)
+        drafts = draft_costs(session.ctx, heads.evaluator, answers[0], trees)
     finally:
         session.forget()
     found: dict[tuple[str, str], Bound] = {}
     for task, group in groups.items():
         if best:
-            bound = best_bound(group, grown[task], curves[task], seconds)
+            bound = best_bound(group, grown[task], curves[task], drafts)
             found |= {(name, task): bound for name in best}
-        found |= {(name, task): tree_bound(group, tree, curves[task], seconds) for name, tree in fixed.items()}
+        found |= {(name, task): tree_bound(group, tree, curves[task], drafts) for name, tree in fixed.items()}
     return found
 
 
-def tree_bound(answers: Sequence[RankedAnswer], tree: StaticTree, curve: CostCurve, draft: DraftSeconds) -> Bound:
+def tree_bound(answers: Sequence[RankedAnswer], tree: StaticTree, curve: CostCurve, drafts: DraftCosts) -> Bound:
     """What `tree` brings: medians over answers. The first step of an answer is plain, as there is no hidden state."""
-    plain = curve.cost(1)
-    step = curve.cost(tree.n_nodes) + draft(tree)
+    step = curve.ratio(tree.n_nodes) + drafts(tree)
     steps = [loop_steps(answer, tree) for answer in answers]
     pairs = list(zip(map(len, answers), steps, strict=True))
-    ratios = [tokens * plain / (plain + (n - 1) * step) for tokens, n in pairs]
+    ratios = [tokens / (1 + (n - 1) * step) for tokens, n in pairs]
     return Bound(tree.n_nodes, median(tokens / n for tokens, n in pairs), median(ratios))
 
 
 def best_bound(
-    answers: Sequence[RankedAnswer], trees: Sequence[StaticTree], curve: CostCurve, draft: DraftSeconds
+    answers: Sequence[RankedAnswer], trees: Sequence[StaticTree], curve: CostCurve, drafts: DraftCosts
 ) -> Bound:
     """The largest ratio of all `trees`."""
-    return max((tree_bound(answers, tree, curve, draft) for tree in trees), key=lambda bound: bound.ratio)
+    return max((tree_bound(answers, tree, curve, drafts) for tree in trees), key=lambda bound: bound.ratio)
 
 
 def _spread(trees: Sequence[StaticTree]) -> list[StaticTree]:
@@ -134,10 +134,9 @@ def _spread(trees: Sequence[StaticTree]) -> list[StaticTree]:
     return chosen
 
 
-def draft_seconds(
-    ctx: TreeContext, heads: Evaluator, answer: LoggedAnswer, trees: Sequence[StaticTree]
-) -> DraftSeconds:
-    """Time the draft of each of `trees` behind a step of the model in the text of `answer`, by turns; medians.
+def draft_costs(ctx: TreeContext, heads: Evaluator, answer: LoggedAnswer, trees: Sequence[StaticTree]) -> DraftCosts:
+    """Time the draft of each of `trees` behind a step of the model in the text of `answer`, by turns, each next to its
+    step; medians.
 
     Empties sequence 0 first and leaves it filled.
     """
@@ -146,17 +145,19 @@ def draft_seconds(
     if len(answer.prompt) > 1:
         ctx.prefill(list(answer.prompt[:-1]))
     text = (answer.prompt[-1], *answer.tokens)
-    times: dict[StaticTree, list[float]] = {tree: [] for tree in trees}
+    costs: dict[StaticTree, list[float]] = {tree: [] for tree in trees}
     n_calls = 0
     for _ in range(ROUNDS):
-        for tree, taken in times.items():
+        for tree, taken in costs.items():
             for call in range(1 + CALLS):
                 root = text[n_calls % len(text)]
                 n_calls += 1
+                start = perf_counter()
                 state = ctx.decode([root], [-1]).hidden(0)
+                step = perf_counter() - start
                 ctx.drop()  # every step sees the same context
                 start = perf_counter()
                 heads.draft(state, root, tree)
                 if call:  # the first one may build a graph
-                    taken.append(perf_counter() - start)
-    return DraftSeconds({tree: median(taken) for tree, taken in times.items()})
+                    taken.append((perf_counter() - start) / step)
+    return DraftCosts({tree: median(taken) for tree, taken in costs.items()})

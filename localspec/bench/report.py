@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from localspec.bench import tree_report
-from localspec.bench.bound import ALL
 from localspec.bench.run import PLAIN, BenchResult, Run
+from localspec.bench.step_costs import ALL
 from localspec.events import Stats
 from localspec.methods.fly import LooseRule
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 LEGEND = (
     "tok/s and x plain are medians over prompts, without prompt reading; bound: x plain of the best tree size, or with "
-    "heads of the best static tree and its draft, from replay and the cost of steps in such texts; nodes: verified a "
-    "step; draft: share of the time spent on drafts; native: that inside llama.cpp; py ms: all other time of a step; "
-    "same: prompts whose tokens are those of plain."
+    "heads of the best static tree and its draft, from replay and the cost of steps, timed between the runs; nodes: "
+    "verified a step; draft: share of the time spent on drafts; native: that inside llama.cpp; py ms: all other time "
+    "of a step; same: prompts whose tokens are those of plain."
 )
 
 

@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from localspec.bench.bound import Bound, bounds, measure_curves
+from localspec.bench.bound import Bound, bounds, by_task
 from localspec.bench.head_bound import head_bounds
 from localspec.bench.prompts import Prompt
+from localspec.bench.step_costs import StepCosts
 from localspec.bench.usage import Usage, usage_of
+from localspec.calibrate.curve import CostCurve
 from localspec.decode import Limits
 from localspec.describe import describe
 from localspec.engine.params import SamplingParams
@@ -141,8 +143,8 @@ def bench(
 
     Drafters know nothing of earlier answers, as in a new chat; trees are of the bank for the prompt's task. With
     `nodes` every step verifies the best tree of so many nodes, whether that pays or not: so methods compare at equal
-    sizes. `with_bounds` answers every prompt once more, to record what the bounds are computed from.
-    `acceptance` holds for all methods but plain.
+    sizes. `with_bounds` answers every prompt once more after its first runs, to record what bounds are computed from,
+    and times steps there. `acceptance` holds for all methods but plain.
 
     Raises what `Session.generate` raises, and `UsageError` before anything runs for a method that lacks its heads or
     its bank.
@@ -167,7 +169,16 @@ def bench(
     tokens = [session.chat_prompt([{"role": "user", "content": prompt.text}]) for prompt in prompts]
     _warm_up(setting, prompts, tokens, methods)
     total = len(prompts) * (repeats * len(methods) + with_bounds)
-    tell = progress or (lambda n_done, total: None)
+    n_done = 0
+
+    def tell() -> None:
+        nonlocal n_done
+        n_done += 1
+        if progress is not None:
+            progress(n_done, total)
+
+    curve = session.curve if with_bounds else None
+    ground = None if curve is None else _Ground(session, curve, sampling, max_tokens)
     for repeat in range(repeats):
         for i, prompt in enumerate(prompts):
             outcomes: dict[str, _Outcome] = {}
@@ -175,15 +186,13 @@ def bench(
                 session.clear_pool()
                 with on_task(session, prompt.task):
                     outcomes[name] = setting.run(tokens[i], setting.method(name))
-                tell(len(result.runs) + len(outcomes), total)
+                tell()
             result.runs += [_compared(prompt, name, repeat, outcomes) for name in methods]
-    if with_bounds and session.curve is not None:
-        answers = []
-        for prompt in prompts:
-            with on_task(session, prompt.task):
-                answers.append(record_answer(session, prompt, sampling, max_tokens, methods[-1]))
-            tell(len(result.runs) + len(answers), total)
-        result.bounds = _bounds(session, answers, methods)
+            if ground is not None and repeat == 0:
+                ground.take(prompt, methods[-1])
+                tell()
+    if ground is not None:
+        result.bounds = ground.bounds(methods)
     return result
 
 
@@ -227,14 +236,31 @@ def _compared(prompt: Prompt, method: str, repeat: int, outcomes: Mapping[str, _
     )
 
 
-def _bounds(session: Session, answers: Sequence[LoggedAnswer], methods: Sequence[str]) -> dict[tuple[str, str], Bound]:
-    if session.curve is None:
-        return {}
-    # what the bound of "auto" would be is not known where it is more than ptd
-    replayed = [name for name in methods if name != "auto" or session.method(name).name != UNION]
-    session.forget()
-    curves = measure_curves(session.ctx, answers, session.curve)
-    return bounds(answers, replayed, curves, session.corpus) | head_bounds(session, answers, methods, curves)
+class _Ground:
+    """What bounds are computed from: the answers, as a log has them, and the cost of steps in them."""
+
+    def __init__(self, session: Session, curve: CostCurve, sampling: SamplingParams, max_tokens: int) -> None:
+        self._session, self._sampling, self._max_tokens = session, sampling, max_tokens
+        self._costs = StepCosts(curve)
+        self.answers: list[LoggedAnswer] = []
+
+    def take(self, prompt: Prompt, method: str) -> None:
+        """Answer the prompt once more, with any method, and time steps there."""
+        session = self._session
+        with on_task(session, prompt.task):
+            answer = record_answer(session, prompt, self._sampling, self._max_tokens, method)
+        session.forget()
+        self._costs.time(session.ctx, answer)
+        self.answers.append(answer)
+
+    def bounds(self, methods: Sequence[str]) -> dict[tuple[str, str], Bound]:
+        session = self._session
+        # what the bound of "auto" would be is not known where it is more than ptd
+        replayed = [name for name in methods if name != "auto" or session.method(name).name != UNION]
+        curves = self._costs.curves(by_task(self.answers))
+        session.forget()
+        found = bounds(self.answers, replayed, curves, session.corpus)
+        return found | head_bounds(session, self.answers, methods, curves)
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from localspec.engine.params import ContextParams
 from localspec.journal import Journal, read_header
 from localspec.methods.fly import (
     ENTROPY_FORMS,
+    LITERALS,
     TOP,
     LooseRule,
     judge,
@@ -45,6 +46,7 @@ from localspec.methods.fly import (
     ratio_to_best,
     top3_entropy,
 )
+from localspec.methods.literals import any_literal
 from localspec.verify import first_difference
 
 STORE = {"format": "localspec-fly", "version": 2}
@@ -161,14 +163,16 @@ class Store:
 
 def simulate(store: Store, prompts: Sequence[list[int]], n_tokens: int, k: int, least_p: float, rule: LooseRule) -> Run:
     """Continue each of `prompts` by at most `n_tokens` tokens with drafts of up to `k`."""
-    end, run = store.target.model.eog, Run()
+    end, piece, run = store.target.model.eog, store.target.model.piece, Run()
     for prompt in prompts:
         text = list(prompt)
         while (left := len(prompt) + n_tokens - len(text)) > 0 and text[-1] not in end:
             known = store.at(text)
             n_sure = int((np.cumprod(known["p"]) >= least_p).sum())
             draft = known["draft"][: min(k, left - 1, n_sure)]
-            made = judge(draft, known["target"], known[rule.entropy], known["ratio"], end, rule)
+            places = zip([text[-1], *draft], draft, known["target"], strict=False)
+            literals = [any_literal(*map(piece, place)) for place in places]
+            made = judge(draft, known["target"], known[rule.entropy], known["ratio"], literals, end, rule)
             emitted = draft[: made.accepted]
             if not (emitted and emitted[-1] in end):
                 emitted.append(known["target"][made.accepted])
@@ -226,6 +230,7 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=6)
     parser.add_argument("--entropy", choices=ENTROPY_FORMS, default="top3")
     parser.add_argument("--ratio", type=float, default=0.0)
+    parser.add_argument("--literals", choices=LITERALS, default="loose")
     parser.add_argument("--least-p", type=float, default=0.0, help="end a draft where the product of its p is less")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--measure", action="store_true")
@@ -235,7 +240,7 @@ def main() -> None:
         raise SystemExit(f"--k takes numbers from 1 to {MOST}")
     if read_header(args.store) not in (None, STORE):
         raise SystemExit(f"{args.store} is another file, which would be lost: name a new one")
-    rule = LooseRule(args.theta, args.window, args.entropy, args.ratio)
+    rule = LooseRule(args.theta, args.window, args.entropy, args.ratio, args.literals)
     prompts = select(read_prompts(args.prompts) if args.prompts else own_prompts(), args.task, args.limit)
     params = ContextParams(n_ctx=4096, n_threads=args.threads)
     files = hub.find_model(args.target), hub.find_model(args.draft)

@@ -271,7 +271,7 @@ class Session:
         chosen = method if isinstance(method, Method) else self.method(method, governed=governed)
         sampler = ChainSampler(self.model, sampling or SamplingParams())
         try:
-            chosen = (acceptance or Acceptance()).apply(chosen, sampler.params, sampler.seed)
+            chosen = (acceptance or Acceptance()).apply(chosen, sampler.params, sampler.seed, self.model.piece)
             sampler.start(list(prompt))
             if isinstance(chosen.drafter, DraftDrafter):
                 chosen.drafter.cancelled = cancelled

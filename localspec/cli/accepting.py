@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, get_args
 
 from typer import Option
@@ -58,6 +58,14 @@ class AcceptOptions:
                show_default=False, rich_help_panel=SAMPLING),
     ] = None  # fmt: skip
 
+    literals: Annotated[
+        str | None,
+        Option("--literals", metavar="HOW", help="With --accept loose: exact forgives nothing where the draft or the "
+               "model has a number, a sign of code or an indentation: a thought may be worded otherwise, these may "
+               "not; loose (the default) makes no difference, as published.", show_default=False,
+               rich_help_panel=SAMPLING),
+    ] = None  # fmt: skip
+
     def acceptance(self, sampling: SamplingParams, method: str | None = None) -> Acceptance:
         """What was asked for. Raises `UsageError` for what does not go with `sampling`, or with the method so called.
 
@@ -82,7 +90,7 @@ class AcceptOptions:
         """The parameters of loose acceptance. Raises `UsageError` where they are given and nothing is loose."""
         from localspec.methods.fly import LooseRule
 
-        given = {"theta": self.theta, "window": self.window, "entropy": self.entropy, "ratio": self.ratio}
+        given = {field.name: getattr(self, field.name) for field in fields(LooseRule)}
         given = {name: value for name, value in given.items() if value is not None}
         if given and self.accept != "loose":
             name, value = next(iter(given.items()))
@@ -92,4 +100,4 @@ class AcceptOptions:
             )
         if self.theta == math.inf:  # nor has JSON such a number
             raise UsageError("--theta inf forgives nothing", "--accept strict does the same")
-        return LooseRule(**given)  # type: ignore[arg-type]
+        return LooseRule(**given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -60,9 +61,9 @@ class Acceptance:
                 "leave them out, or use --accept strict",
             )
 
-    def apply(self, method: Method, sampling: SamplingParams, seed: int) -> Method:
+    def apply(self, method: Method, sampling: SamplingParams, seed: int, piece: Callable[[int], bytes]) -> Method:
         """The method for one generation: `method` with the verifier, and its heads with the way of drafting, that are
-        asked for. Plain decoding has nothing to accept, and stays as it is.
+        asked for. Plain decoding has nothing to accept, and stays as it is. `piece` tells the bytes of a token.
 
         Raises `UsageError` when that cannot be.
         """
@@ -86,4 +87,6 @@ class Acceptance:
             method.scheduler.forgive(self.loose if self.accept == "loose" else None)
         if self.accept == "typical":
             return replace(method, verifier=TypicalVerifier())
-        return replace(method, verifier=LooseVerifier(self.loose)) if self.accept == "loose" else method
+        if self.accept == "loose":
+            return replace(method, verifier=LooseVerifier(self.loose, piece))
+        return method

@@ -12,9 +12,10 @@ official code differ, so the form is a switch:
 In both forms at least `window` drafted tokens follow a forgiven one, so the end of a draft is strict, and only true
 matches count inside a window: a second mismatch there rejects the first one.
 
-Two guards are in neither. End tokens are never forgiven: an answer that is cut short, or that does not end, is not a
-matter of words. And with a `ratio` above 0 only tokens are forgiven that the target itself finds likely enough beside
-its best one: an entropy tells that it is unsure, perhaps between others than the drafted token.
+Three guards are in neither. End tokens are never forgiven: an answer that is cut short, or that does not end, is not a
+matter of words. With a `ratio` above 0 only tokens are forgiven that the target itself finds likely enough beside its
+best one: an entropy tells that it is unsure, perhaps between others than the drafted token. And with "exact" `literals`
+no mismatch is forgiven that has a number or a sign of code on either side: see `literals`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from localspec.errors import UsageError
 EntropyForm = Literal["top3", "normalised"]
 ENTROPY_FORMS: tuple[EntropyForm, ...] = ("top3", "normalised")
 
+Literals = Literal["loose", "exact"]
+LITERALS: tuple[Literals, ...] = ("loose", "exact")
+
 #: how many of the largest logits "top3" looks at
 TOP = 3
 
@@ -37,7 +41,8 @@ TOP = 3
 class LooseRule:
     """FLy's parameters. `theta` is in nats for "top3" (whose entropies go up to ln 3 = 1.10) and a share of log |V| for
     "normalised"; infinity forgives nothing. `window` counts tokens; for "top3" the mismatch is one of them. `ratio` is
-    the least probability of a forgiven token, as a share of that of the target's best one; 0 is the published rule.
+    the least probability of a forgiven token, as a share of that of the target's best one; 0 is the published rule, and
+    so are "loose" `literals`, which are forgiven as words are.
 
     Raises `UsageError` for values that mean nothing.
     """
@@ -46,6 +51,7 @@ class LooseRule:
     window: int = 6
     entropy: EntropyForm = "top3"
     ratio: float = 0.0
+    literals: Literals = "loose"
 
     def __post_init__(self) -> None:
         if not self.theta >= 0.0:
@@ -59,6 +65,8 @@ class LooseRule:
                 f"--ratio {self.ratio:g} is no share of a probability: it has to be from 0 to 1",
                 "leave it out for the published rule, which asks for none",
             )
+        if self.literals not in LITERALS:
+            raise UsageError(f"there is no --literals {self.literals!r}", f"one of {', '.join(LITERALS)}")
 
     @property
     def followers(self) -> int:
@@ -73,8 +81,13 @@ class LooseRule:
         """Whether a drafted token is likely enough to forgive; `ratio` is p(it) / p(the target's best token)."""
         return ratio >= self.ratio
 
+    def worded(self, literal: bool) -> bool:
+        """Whether a mismatch is one of wording; `literal` tells whether one of its two tokens is literal."""
+        return not literal or self.literals == "loose"
+
     def __str__(self) -> str:
-        return f"theta {self.theta:g}, window {self.window}, {self.entropy} entropy, ratio {self.ratio:g}"
+        exact = ", exact literals" if self.literals == "exact" else ""
+        return f"theta {self.theta:g}, window {self.window}, {self.entropy} entropy, ratio {self.ratio:g}{exact}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +104,17 @@ def judge(
     target: Sequence[int],
     entropies: Sequence[float],
     ratios: Sequence[float],
+    literals: Sequence[bool],
     end: Set[int],
     rule: LooseRule,
 ) -> Judgement:
     """Judge the chain `draft` [K]. `target[i]` is the target's token after `draft[:i]`, `entropies[i]` the entropy of
-    its distribution there, in the form of the rule, and `ratios[i]` what it gives `draft[i]` as a share of the
-    probability of its best token. A draft ends with its first token of `end`."""
+    its distribution there, in the form of the rule, `ratios[i]` what it gives `draft[i]` as a share of the probability of
+    its best token, and `literals[i]` whether `draft[i]` or `target[i]` is literal there. A draft ends with its first
+    token of `end`."""
 
     def forgivable(i: int) -> bool:
-        return rule.unsure(entropies[i]) and rule.likely(ratios[i])
+        return rule.unsure(entropies[i]) and rule.likely(ratios[i]) and rule.worded(literals[i])
 
     return judge_lazily(draft, target.__getitem__, forgivable, end, rule)
 

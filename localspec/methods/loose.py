@@ -13,23 +13,32 @@ drafts repeat, which a governor that follows the clock does not promise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from localspec.engine.base import Rows
 from localspec.methods.base import Sampler, Walk
 from localspec.methods.fly import TOP, LooseRule, judge_lazily, normalised_entropy, ratio_to_best, top3_entropy
+from localspec.methods.literals import any_literal
 from localspec.tree import Tree
 
 
+def _no_text(token: int) -> bytes:
+    return b""
+
+
 class LooseVerifier:
-    """Walks as `StrictVerifier` does up to the first mismatch that could be forgiven, and looks ahead only there."""
+    """Walks as `StrictVerifier` does up to the first mismatch that could be forgiven, and looks ahead only there.
+
+    `piece` tells the bytes of a token, for rules with exact literals: without it all tokens are literal to them.
+    """
 
     name = "loose"
     lossless = False
 
-    def __init__(self, rule: LooseRule | None = None) -> None:
+    def __init__(self, rule: LooseRule | None = None, piece: Callable[[int], bytes] = _no_text) -> None:
         self.rule = rule or LooseRule()
+        self._piece = piece
         self._n_vocab = 0  # not known before the first row
 
     def walk(self, tree: Tree, rows: Rows, sampler: Sampler, stop: frozenset[int], limit: int) -> Walk:
@@ -52,13 +61,14 @@ class LooseVerifier:
         return Walk(tuple(path), tuple(tokens))
 
     def _could_forgive(self, tree: Tree, rows: Rows, node: int, token: int) -> bool:
-        """Whether a child that is not `token` is likely enough and has a draft below it that is long enough, and the
-        target is unsure."""
+        """Whether a child that is not `token` is likely enough, differs by wording and has a draft below it that is long
+        enough, and the target is unsure."""
         heights, window = tree.topology.heights, self.rule.window
         if heights[node] <= window:
             return False
-        children = tree.topology.children[node]
+        children, before = tree.topology.children[node], tree.tokens[node]
         deep = [tree.tokens[child] for child in children if heights[child] >= window and tree.tokens[child] != token]
+        deep = [other for other in deep if self._worded(before, token, other)]
         return bool(deep) and self._unsure(rows, node) and any(self._likely(rows, node, other) for other in deep)
 
     def _unsure(self, rows: Rows, node: int) -> bool:
@@ -75,6 +85,12 @@ class LooseVerifier:
         ids, logits = rows.top_k(node, TOP)
         logit = logits[ids.index(token)] if token in ids else float(rows.logits(node)[token])
         return self.rule.likely(ratio_to_best(logit, logits[0]))
+
+    def _worded(self, before: int, token: int, other: int) -> bool:
+        """Whether `token` and `other`, after `before`, differ by no more than wording."""
+        if self.rule.literals == "loose":
+            return True
+        return self.rule.worded(any_literal(*map(self._piece, (before, token, other))))
 
     def _take_best(self, ahead: _Ahead, path: list[int], tokens: list[int], stop: frozenset[int], limit: int) -> Walk:
         """The walk that begins with `path` and `tokens` and goes on, where `ahead` starts, along the best path."""
@@ -99,8 +115,10 @@ class LooseVerifier:
             return nodes[i - 1] if i else ahead.start
 
         def forgivable(i: int) -> bool:
-            rows, node = ahead.rows, row(i)
-            return self._unsure(rows, node) and self._likely(rows, node, draft[i]) and ahead.allows(node, draft[i])
+            rows, node, other = ahead.rows, row(i), draft[i]
+            if not self._worded(ahead.tree.tokens[node], ahead.token(node), other):
+                return False
+            return self._unsure(rows, node) and self._likely(rows, node, other) and ahead.allows(node, other)
 
         made = judge_lazily(draft, lambda i: ahead.token(row(i)), forgivable, stop, self.rule)
         ended = made.accepted == room or (made.accepted > 0 and draft[made.accepted - 1] in stop)

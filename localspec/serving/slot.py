@@ -95,7 +95,7 @@ class Slot:
             method = self._methods.get(request.method)
             sampler = ChainSampler(self._session.model, self._pieces.sampling(request))
             accept = _accept(request.accept or "strict")
-            method = Acceptance(accept).apply(method, sampler.params, sampler.seed)
+            method = Acceptance(accept).apply(method, sampler.params, sampler.seed, self._session.model.piece)
             sampler.start(list(request.prompt))
             if isinstance(method.drafter, DraftDrafter):
                 method.drafter.cancelled = lambda: answer.cancelled

@@ -47,19 +47,23 @@ def heads_method(heads: Heads) -> Method:
     return Method("heads", HeadsDrafter(heads, StaticTree.greedy(2)), Fixed(8), StrictVerifier())
 
 
+def piece(token: int) -> bytes:
+    return b" word"
+
+
 def lookup() -> Method:
     return make_method("lookup", curve=None, max_nodes=8)
 
 
 def test_sample_and_match_is_the_default() -> None:
     method = lookup()
-    assert Acceptance().apply(method, SamplingParams(), 1) is method
+    assert Acceptance().apply(method, SamplingParams(), 1, piece) is method
     assert method.verifier.lossless
 
 
 def test_typical_acceptance_goes_with_any_method_and_is_lossy() -> None:
     for method in (lookup(), heads_method(Heads())):
-        made = Acceptance("typical").apply(method, WARM, 1)
+        made = Acceptance("typical").apply(method, WARM, 1, piece)
         assert isinstance(made.verifier, TypicalVerifier) and not made.verifier.lossless
         assert made.drafter is method.drafter and method.verifier.lossless
 
@@ -68,7 +72,7 @@ def test_loose_acceptance_goes_with_any_method_and_any_sampler_and_is_lossy() ->
     rule = LooseRule(0.5, 4)
     for sampling in (WARM, SamplingParams(repeat_penalty=1.1), SamplingParams(json_schema={})):
         for method in (lookup(), heads_method(Heads())):
-            made = Acceptance("loose", loose=rule).apply(method, sampling, 1)
+            made = Acceptance("loose", loose=rule).apply(method, sampling, 1, piece)
             assert isinstance(made.verifier, LooseVerifier) and not made.verifier.lossless
             assert made.verifier.rule == rule and made.drafter is method.drafter
 
@@ -79,20 +83,21 @@ def test_a_draft_model_drafts_for_what_is_forgiven_as_long_as_something_is() -> 
     assert isinstance(governor, DraftGovernor)
     p = [0.9**depth for depth in range(1, 13)]
     for acceptance, forgives in ((Acceptance("loose"), True), (Acceptance(), False), (Acceptance("typical"), False)):
-        made = acceptance.apply(method, WARM, 1)
+        made = acceptance.apply(method, WARM, 1, piece)
         assert made.scheduler is governor
         assert bool(governor.further(p, 3)) == forgives
 
 
 def test_only_loose_acceptance_tells_parameters() -> None:
     assert Acceptance("typical").to_dict() == {"accept": "typical"}
-    told = {"accept": "loose", "theta": 0.3, "window": 6, "entropy": "top3", "ratio": 0.0}
+    told = {"accept": "loose", "theta": 0.3, "window": 6, "entropy": "top3", "ratio": 0.0, "literals": "loose"}
     assert Acceptance("loose").to_dict() == told
     assert str(Acceptance("loose", loose=LooseRule(ratio=0.5))).endswith("window 6, top3 entropy, ratio 0.5")
+    assert str(Acceptance("loose", loose=LooseRule(literals="exact"))).endswith("ratio 0, exact literals")
 
 
 def test_heads_that_can_draw_get_the_verifier_that_knows_the_draws() -> None:
-    made = Acceptance(draft_sampling=True).apply(heads_method(DrawingHeads()), WARM, 1)
+    made = Acceptance(draft_sampling=True).apply(heads_method(DrawingHeads()), WARM, 1, piece)
     assert isinstance(made.verifier, SequoiaVerifier) and made.verifier.lossless
 
 
@@ -101,7 +106,7 @@ def test_heads_that_can_draw_get_the_verifier_that_knows_the_draws() -> None:
 )
 def test_plain_decoding_has_nothing_to_accept(acceptance: Acceptance) -> None:
     plain = make_method("plain", curve=None, max_nodes=8)
-    assert acceptance.apply(plain, WARM, 1) is plain
+    assert acceptance.apply(plain, WARM, 1, piece) is plain
 
 
 @pytest.mark.parametrize(
@@ -121,7 +126,7 @@ def test_what_does_not_go_together_is_refused_with_the_way_out(
     acceptance: Acceptance, sampling: SamplingParams, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words) as error:
-        acceptance.apply(heads_method(DrawingHeads()), sampling, 1)
+        acceptance.apply(heads_method(DrawingHeads()), sampling, 1, piece)
     assert error.value.hint
 
 
@@ -132,5 +137,5 @@ def test_what_does_not_go_together_is_refused_with_the_way_out(
 )
 def test_draft_sampling_without_heads_that_draw_is_refused(method: Method, words: str) -> None:
     with pytest.raises(UsageError, match=words) as error:
-        Acceptance(draft_sampling=True).apply(method, WARM, 1)
+        Acceptance(draft_sampling=True).apply(method, WARM, 1, piece)
     assert error.value.hint

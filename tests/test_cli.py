@@ -117,6 +117,8 @@ def test_the_version_is_the_packages() -> None:
         (["bench", "--entropy", "top3"], 2, "--entropy top3 goes with --accept loose"),
         (["generate", "--ratio", "0.5", "x"], 2, "--ratio 0.5 goes with --accept loose, not with --accept strict"),
         (["eval", "--suite", "copy", "--accept", "loose", "--ratio", "2"], 2, "--ratio 2 is no share"),
+        (["generate", "--literals", "exact", "x"], 2, "--literals exact goes with --accept loose, not with --accept"),
+        (["eval", "--suite", "copy", "--accept", "loose", "--literals", "all"], 2, "there is no --literals 'all'"),
         (["generate", "--accept", "loose", "--theta", "-1", "x"], 2, "--theta -1"),
         (["generate", "--accept", "loose", "--theta", "nan", "x"], 2, "--theta nan"),
         (["generate", "--accept", "loose", "--theta", "inf", "x"], 2, "--theta inf forgives nothing"),
@@ -373,11 +375,12 @@ def test_a_lossy_answer_says_so(model: list[str]) -> None:
 def test_loose_acceptance_tells_what_was_loosened(model: list[str]) -> None:
     words = " ".join(f"a{i} b{i}" for i in range(30))
     args = ("generate", *model, "--accept", "loose", "--theta", "0", "--window", "2", "--method", "lookup", "--raw")
-    args = (*args, "--ratio", "0.01", "--temp", "1.5", "--seed", "1", "-n", "48", f"{words} {words}")
+    args = (*args, "--ratio", "0.01", "--literals", "loose", "--temp", "1.5", "--seed", "1", "-n", "48")
+    args = (*args, f"{words} {words}")
     answer = json.loads(localspec(*args, "--json").stdout)
     told = answer["speculation"]
     assert (told["accept"], told["theta"], told["window"], told["entropy"]) == ("loose", 0.0, 2, "top3")
-    assert told["ratio"] == 0.01
+    assert (told["ratio"], told["literals"]) == (0.01, "loose")
     assert not told["lossless"]
     assert told["forgiven"] == len(told["forgiven_at"]) == len(told["forgiven_ids"])
     assert told["forgiven_at"] == sorted(at for at in set(told["forgiven_at"]) if 0 <= at < 48)

@@ -15,8 +15,10 @@ import pytest
 from localspec.errors import UsageError
 from localspec.methods.fly import (
     ENTROPY_FORMS,
+    LITERALS,
     EntropyForm,
     Judgement,
+    Literals,
     LooseRule,
     judge,
     judge_lazily,
@@ -25,7 +27,8 @@ from localspec.methods.fly import (
     top3_entropy,
 )
 
-MATCH, SURE, UNSURE, UNLIKELY = 0, 1, 2, 3  # what a position can be; of the unlikely ones the target is unsure as well
+# what a position can be; of the unlikely and the literal ones the target is unsure as well
+MATCH, SURE, UNSURE, UNLIKELY, LITERAL = range(5)
 END = 9
 
 
@@ -60,17 +63,21 @@ def expected(m: list[bool], stands: list[bool]) -> Judgement:
     return Judgement(accepted, tuple(j for j in range(accepted) if not m[j]))
 
 
-def check_all(K: int, W: int, form: EntropyForm, ratio: float = 0.0) -> None:
-    """With a `ratio` the unlikely ones fail the gate, as well as the sure ones; at 0 they do not."""
-    rule = LooseRule(0.5, W, form, ratio)
+def check_all(K: int, W: int, form: EntropyForm, ratio: float = 0.0, literals: Literals | None = None) -> None:
+    """With a `ratio` there are unlikely ones as well, which fail the gate; with `literals` literal ones, which fail it
+    where they are to be exact. A match may be of literal tokens."""
+    rule = LooseRule(0.5, W, form, ratio, literals or "loose")
     draft = list(range(10, 10 + K))
-    for kinds in itertools.product((MATCH, SURE, UNSURE, UNLIKELY) if ratio else (MATCH, SURE, UNSURE), repeat=K):
+    passing = (UNSURE, LITERAL) if literals == "loose" else (UNSURE,)
+    every = (MATCH, SURE, UNSURE, *[UNLIKELY] * bool(ratio), *[LITERAL] * bool(literals))
+    for kinds in itertools.product(every, repeat=K):
         m = [kind == MATCH for kind in kinds]
         target = [token if match else 5 for token, match in zip(draft, m, strict=True)]
-        entropies = [0.5 if kind in (UNSURE, UNLIKELY) else 0.49 for kind in kinds]
-        ratios = [ratio if kind in (UNSURE, SURE) else 0.9 * ratio for kind in kinds]
-        made = judge(draft, target, entropies, ratios, {END}, rule)
-        assert made == expected(m, REFERENCE[form](m, [kind == UNSURE for kind in kinds], W)), kinds
+        entropies = [0.5 if kind in (UNSURE, UNLIKELY, LITERAL) else 0.49 for kind in kinds]
+        ratios = [ratio if kind in (UNSURE, SURE, LITERAL) else 0.9 * ratio for kind in kinds]
+        literal = [kind in (LITERAL, MATCH) for kind in kinds]
+        made = judge(draft, target, entropies, ratios, literal, {END}, rule)
+        assert made == expected(m, REFERENCE[form](m, [kind in passing for kind in kinds], W)), kinds
 
 
 @pytest.mark.parametrize("form", ENTROPY_FORMS)
@@ -90,6 +97,18 @@ def test_with_a_ratio_no_token_that_the_target_finds_less_likely_is_forgiven(
         check_all(K, W, form, ratio)
 
 
+@pytest.mark.parametrize("literals", LITERALS)
+@pytest.mark.parametrize("form", ENTROPY_FORMS)
+@pytest.mark.parametrize("W", [1, 2, 3, 6])
+def test_exact_literals_are_never_forgiven_and_loose_ones_as_words_are(
+    W: int, form: EntropyForm, literals: Literals
+) -> None:
+    for K in range(8):
+        check_all(K, W, form, literals=literals)
+    for K in range(6):
+        check_all(K, W, form, 0.2, literals)
+
+
 @pytest.mark.parametrize("form", ENTROPY_FORMS)
 def test_every_draft_with_room_for_several_mismatches_is_judged_as_published(form: EntropyForm) -> None:
     check_all(11, 3, form)
@@ -105,13 +124,13 @@ def test_end_tokens_are_never_forgiven_and_end_the_draft(W: int, form: EntropyFo
             length = draft.index(END) + 1 if END in draft else K
             m = [a == b for a, b in pairs[:length]]
             stands = REFERENCE[form](m, [END not in pair for pair in pairs[:length]], W)
-            assert judge(draft, target, [1.0] * K, [1.0] * K, {END}, rule) == expected(m, stands), pairs
+            assert judge(draft, target, [1.0] * K, [1.0] * K, [False] * K, {END}, rule) == expected(m, stands), pairs
 
 
 def test_at_the_published_setting_a_mismatch_is_forgiven_up_to_the_ninth_token_of_fifteen() -> None:
     def forgiven(j: int) -> bool:
         target = [2 if i == j else 1 for i in range(15)]
-        return judge([1] * 15, target, [0.3] * 15, [0.0] * 15, set(), LooseRule()).forgiven == (j,)
+        return judge([1] * 15, target, [0.3] * 15, [0.0] * 15, [True] * 15, set(), LooseRule()).forgiven == (j,)
 
     assert [j for j in range(15) if forgiven(j)] == list(range(9))
 
@@ -123,18 +142,20 @@ def test_forgiven_tokens_are_a_window_apart(form: EntropyForm) -> None:
     for _ in range(2000):
         W = int(rng.integers(1, 5))
         target = [1 if match else 2 for match in rng.random(30) < 0.8]
-        made = judge([1] * 30, target, [1.0] * 30, [0.0] * 30, set(), LooseRule(0.3, W, form))
+        made = judge([1] * 30, target, [1.0] * 30, [0.0] * 30, [False] * 30, set(), LooseRule(0.3, W, form))
         assert all(b - a >= W for a, b in itertools.pairwise(made.forgiven))
         most = max(most, len(made.forgiven))
     assert most >= 3
 
 
 def test_infinite_theta_and_unknown_entropies_forgive_nothing() -> None:
-    target = [1, 2] + [1] * 10
+    def judged(entropy: float, ratio: float, rule: LooseRule) -> Judgement:
+        return judge([1] * 12, [1, 2] + [1] * 10, [entropy] * 12, [ratio] * 12, [False] * 12, set(), rule)
+
     for theta, entropy in ((math.inf, 1e9), (0.0, math.nan)):
-        assert judge([1] * 12, target, [entropy] * 12, [1.0] * 12, set(), LooseRule(theta)) == Judgement(1)
-    assert judge([1] * 12, target, [0.0] * 12, [0.0] * 12, set(), LooseRule(0.0)) == Judgement(12, (1,))
-    assert judge([1] * 12, target, [1.0] * 12, [math.nan] * 12, set(), LooseRule(ratio=0.1)) == Judgement(1)
+        assert judged(entropy, 1.0, LooseRule(theta)) == Judgement(1)
+    assert judged(0.0, 0.0, LooseRule(0.0)) == Judgement(12, (1,))
+    assert judged(1.0, math.nan, LooseRule(ratio=0.1)) == Judgement(1)
 
 
 def test_no_entropy_is_asked_for_where_it_decides_nothing() -> None:
@@ -187,6 +208,7 @@ def test_the_normalised_entropy_is_a_share_of_the_largest() -> None:
         ((0.3, 6, "top3", -0.1), "--ratio -0.1"),
         ((0.3, 6, "top3", 1.1), "--ratio 1.1"),
         ((0.3, 6, "top3", math.nan), "--ratio nan"),
+        ((0.3, 6, "top3", 0.0, "strict"), "--literals 'strict'"),
     ],
 )
 def test_parameters_without_a_meaning_are_refused(values: tuple[Any, ...], words: str) -> None:

@@ -14,7 +14,8 @@ from localspec.engine.base import Rows
 from localspec.events import StepEvent
 from localspec.methods.base import Method, Walk
 from localspec.methods.fixed import Fixed
-from localspec.methods.fly import LooseRule, judge, normalised_entropy, top3_entropy
+from localspec.methods.fly import Literals, LooseRule, judge, normalised_entropy, top3_entropy
+from localspec.methods.literals import any_literal
 from localspec.methods.loose import LooseVerifier
 from localspec.methods.strict import StrictVerifier
 from localspec.tree import Tree, TreeBuilder
@@ -29,7 +30,14 @@ SAMPLERS = {
 RULES = [
     *(LooseRule(0.5, 2), LooseRule(0.2, 3), LooseRule(0.2, 2, "normalised"), LooseRule(0.0, 1)),
     *(LooseRule(0.2, 2, ratio=0.1), LooseRule(0.0, 1, ratio=0.02)),
+    *(LooseRule(0.2, 2, literals="exact"), LooseRule(0.0, 1, ratio=0.02, literals="exact")),
 ]
+#: texts of the tokens: words, among them a few numbers and what may belong to one
+PIECES = {8: b" 2", 9: b".", 18: b" 2", 19: b"."}
+
+
+def piece(token: int) -> bytes:
+    return PIECES.get(token, b" word")
 
 
 def grown(ctx: ToyContext, sampler: ToySampler, rng: np.random.Generator, n_nodes: int, branching: float) -> Tree:
@@ -75,7 +83,7 @@ def literal(tree: Tree, rows: Rows, sampler: ToySampler, stop: frozenset[int], l
     walks = []
     for leaf in tree.topology.leaves:
         path = tree.topology.path(leaf)
-        state, target, entropies, ratios = sampler.fork(), [], [], []
+        state, target, entropies, ratios, literals = sampler.fork(), [], [], [], []
         for node, child in itertools.zip_longest(path, path[1:]):
             target.append(state.sample(rows, node))
             state.accept(target[-1] if child is None else tree.tokens[child])
@@ -83,9 +91,11 @@ def literal(tree: Tree, rows: Rows, sampler: ToySampler, stop: frozenset[int], l
             entropies.append(entropy(rule, rows, node) if allowed else -1.0)
             row = rows.logits(node).astype(float)
             ratios.append(1.0 if child is None else np.exp(row[tree.tokens[child]] - row.max()))
+            drafted = target[-1] if child is None else tree.tokens[child]
+            literals.append(any_literal(*map(piece, (tree.tokens[node], target[-1], drafted))))
         nodes = path[1:][:limit]
         draft = [tree.tokens[node] for node in nodes]
-        made = judge(draft, target, entropies, ratios, stop, rule)
+        made = judge(draft, target, entropies, ratios, literals, stop, rule)
         tokens = draft[: made.accepted]
         if len(tokens) < limit and not (tokens and tokens[-1] in stop):
             tokens.append(target[made.accepted])
@@ -114,7 +124,7 @@ def test_the_walk_is_the_best_of_the_rule_along_each_path(branching: float, kind
         stop, limit = frozenset({EOG}), 3 + n % 30
         want = literal(tree, rows, sampler, stop, limit, rule)
         plain = sampler.fork()
-        made = LooseVerifier(rule).walk(tree, rows, sampler, stop, limit)
+        made = LooseVerifier(rule, piece).walk(tree, rows, sampler, stop, limit)
         assert made == want
         n_forgiven += len(made.forgiven)
         # the history is the text, and a token that was not forgiven is what the sampler emits after it
@@ -198,6 +208,34 @@ def test_a_forgiven_token_is_emitted_and_the_text_goes_on_after_it() -> None:
     made = LooseVerifier().walk(chain([2, 3, 4, 5, 6, 7, 8, 9]), rows, sampler, frozenset(), 99)  # type: ignore[arg-type]
     assert made.tokens == (2, 3, 4, 5, 6, 7, 8, 9, 10) and made.forgiven == (1,)
     assert sampler.history == list(made.tokens)
+
+
+#: a draft whose first token is not the target's 20; the root is 1
+WORDS = {1: b" costs", 2: b" about", 20: b" roughly"}
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [{2: b" 7"}, {20: b" 7"}, {2: b" ="}, {20: b"    "}, {1: b"7", 20: b"."}, {1: b"7", 2: b","}],
+    ids=str,
+)
+def test_where_a_number_or_a_sign_is_drafted_or_wanted_nothing_is_forgiven(texts: dict[int, bytes]) -> None:
+    def walk(literals: Literals, texts: dict[int, bytes]) -> Walk:
+        rows = Fixed3([20, 3, 4, 5, 6, 7, 8, 9])
+        verifier = LooseVerifier(LooseRule(literals=literals), lambda token: texts.get(token, b" word"))
+        return verifier.walk(chain([2, 3, 4, 5, 6, 7, 8]), rows, Greedy(), frozenset(), 99)  # type: ignore[arg-type]
+
+    assert walk("exact", {**WORDS, **texts}) == Walk((), (20,))
+    settings: list[tuple[Literals, dict[int, bytes]]] = [("loose", {**WORDS, **texts}), ("exact", WORDS)]
+    for literals, others in settings:
+        assert walk(literals, others) == Walk((1, 2, 3, 4, 5, 6, 7), (2, 3, 4, 5, 6, 7, 8, 9), (0,))
+
+
+def test_without_texts_exact_literals_forgive_nothing() -> None:
+    for tree, rows, sampler in cases(20, 0.3, "greedy"):
+        want = StrictVerifier().walk(tree, rows, sampler.fork(), frozenset({EOG}), 9)
+        rule = LooseRule(0.0, 1, literals="exact")
+        assert LooseVerifier(rule).walk(tree, rows, sampler, frozenset({EOG}), 9) == want
 
 
 def test_a_strict_path_is_preferred_to_an_equally_long_loose_one() -> None:

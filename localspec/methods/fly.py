@@ -109,8 +109,8 @@ def judge(
     rule: LooseRule,
 ) -> Judgement:
     """Judge the chain `draft` [K]. `target[i]` is the target's token after `draft[:i]`, `entropies[i]` the entropy of
-    its distribution there, in the form of the rule, `ratios[i]` what it gives `draft[i]` as a share of the probability of
-    its best token, and `literals[i]` whether `draft[i]` or `target[i]` is literal there. A draft ends with its first
+    its distribution there, in the form of the rule, `ratios[i]` what it gives `draft[i]` as a share of the probability
+    of its best token, and `literals[i]` whether `draft[i]` or `target[i]` is literal there. A draft ends with its first
     token of `end`."""
 
     def forgivable(i: int) -> bool:

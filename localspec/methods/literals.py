@@ -12,7 +12,7 @@ import unicodedata
 #: Unicode's numbers, signs of mathematics (with + < = > | ~) and currencies
 _CATEGORIES = frozenset({"Nd", "Nl", "No", "Sm", "Sc"})
 #: what else tells code and calculations apart; without . , : ; ? which are far more often the marks of a sentence
-_SIGNS = frozenset("!\"#%&()*-/@[\\]^_`{}°‰·")
+_SIGNS = frozenset('!"#%&()*-/@[\\]^_`{}°‰·')
 #: a single quote; before a letter of the same token it is an apostrophe, as in 's and 't
 _QUOTE = re.compile(r"'(?![^\W\d_])")
 #: an indentation. Newlines alone are none, as they part the paragraphs of prose
@@ -22,8 +22,8 @@ _INDENTATION = re.compile(r"\t|  |\n ")
 def is_literal(piece: bytes) -> bool:
     """Whether the text of a token has something literal, wherever it stands.
 
-    So has a space alone, which announces a digit or an indentation; a part of a character, as nobody knows of which; and
-    a token without text, which is no word.
+    A space alone counts, as it announces a digit or an indentation; so does a part of a character, as nobody knows of
+    which, and a token without text, which is no word.
     """
     try:
         text = unicodedata.normalize("NFKC", piece.decode())  # full-width signs are signs

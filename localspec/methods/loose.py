@@ -61,8 +61,8 @@ class LooseVerifier:
         return Walk(tuple(path), tuple(tokens))
 
     def _could_forgive(self, tree: Tree, rows: Rows, node: int, token: int) -> bool:
-        """Whether a child that is not `token` is likely enough, differs by wording and has a draft below it that is long
-        enough, and the target is unsure."""
+        """Whether a child that is not `token` is likely enough, has a draft below it that is long enough and differs by
+        no more than wording, and the target is unsure."""
         heights, window = tree.topology.heights, self.rule.window
         if heights[node] <= window:
             return False

@@ -132,7 +132,7 @@ def test_the_first_tokens_have_the_law_of_the_target(
     method = Method("heads", HeadsDrafter(heads, TREE), Fixed(nodes), StrictVerifier())
 
     def drawing(sampler: ChainSampler) -> Method:
-        return Acceptance(draft_sampling=True).apply(method, sampler.params, sampler.seed)
+        return Acceptance(draft_sampling=True).apply(method, sampler.params, sampler.seed, model.piece)
 
     chi_square, accepted = statistic(model, context, drawing, target)
     assert accepted > 0.3
@@ -171,7 +171,7 @@ def test_a_scheduler_that_looks_at_estimates_and_scores_keeps_the_law(
     method = governed(heads, policy)
 
     def drawing(sampler: ChainSampler) -> Method:
-        return Acceptance(draft_sampling=True).apply(method, sampler.params, sampler.seed)
+        return Acceptance(draft_sampling=True).apply(method, sampler.params, sampler.seed, model.piece)
 
     chi_square, accepted = statistic(model, context, drawing, target)
     assert accepted > 0.2
@@ -197,7 +197,7 @@ def test_the_statistic_finds_a_tree_that_is_cut_by_the_probability_of_its_draws(
     method = Method("peeking", Peeking(heads, TREE), Fixed(2), StrictVerifier())
 
     def drawing(sampler: ChainSampler) -> Method:
-        return Acceptance(draft_sampling=True).apply(method, sampler.params, sampler.seed)
+        return Acceptance(draft_sampling=True).apply(method, sampler.params, sampler.seed, model.piece)
 
     chi_square, _ = statistic(model, context, drawing, target)
     assert chi_square > 1.5 * CRITICAL
@@ -210,7 +210,7 @@ def test_a_seed_repeats_a_text_that_was_drafted_by_chance_in_the_same_trees(
         method = Method("heads", HeadsDrafter(heads, TREE), Fixed(16), StrictVerifier())
         with ChainSampler(model, SamplingParams(**PARAMS, seed=seed)) as sampler:
             sampler.start(PROMPT)
-            made = Acceptance(draft_sampling=True).apply(method, sampler.params, sampler.seed)
+            made = Acceptance(draft_sampling=True).apply(method, sampler.params, sampler.seed, model.piece)
             events = Generator(model, context).generate(PROMPT, sampler, made, Limits(24))
             return [token for event in events if isinstance(event, StepEvent) for token in event.tokens]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from localspec.cli import app
-from tests.tiny_models import write_tiny
+from localspec.methods.fly import LooseRule
+from localspec.methods.loose import LooseVerifier
+from tests.tiny_models import SPECIAL, write_tiny
 
 TASKS = [
     {"id": f"t/{i}", "task": "t", "split": "calibrate" if i == 3 else "test", "prompt": f"Say {i}.", "answer": i}
@@ -70,6 +73,40 @@ def test_it_goes_on_where_it_was(tmp_path: Path, options: list[object]) -> None:
     assert result.exit_code == 2
     assert "--threads was 1, not 2" in result.stderr and "--method was lookup, not ptd" in result.stderr
     assert out.read_text() == whole
+
+
+def test_another_rule_of_acceptance_is_another_evaluation(tmp_path: Path, options: list[object]) -> None:
+    out = tmp_path / "out.jsonl"
+    command = [*options, "--limit", 1, "-o", out, "--accept", "loose"]
+    assert run(*command).exit_code == run(*command, "--literals", "loose").exit_code == 0
+    result = run(*command, "--literals", "exact")
+    assert result.exit_code == 2 and "the rule of acceptance was" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["eval", "generate"])
+def test_the_parameters_of_loose_acceptance_reach_the_verifier(
+    command: str, options: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from localspec.methods import acceptance
+
+    made: list[LooseVerifier] = []
+    pieces: list[bytes] = []
+
+    def verifier(rule: LooseRule, piece: Callable[[int], bytes]) -> LooseVerifier:
+        pieces.append(piece(len(SPECIAL) + ord("7")))  # while the model is open
+        made.append(LooseVerifier(rule, piece))
+        return made[-1]
+
+    monkeypatch.setattr(acceptance, "LooseVerifier", verifier)
+    loose = ["--accept", "loose", "--theta", 0.2, "--window", 4, "--ratio", 0.1, "--literals", "exact", "--json"]
+    args = [*options, "--limit", 1] if command == "eval" else [*options[2:], "Say 7."]
+    result = CliRunner().invoke(app, [command, *map(str, [*args, *loose])], prog_name="localspec")
+    assert result.exit_code == 0, result.stderr
+    assert made and {one.rule for one in made} == {LooseRule(0.2, 4, ratio=0.1, literals="exact")}
+    assert set(pieces) == {b"7"}
+    told = json.loads(result.stdout)
+    rule = told["header"]["acceptance"]["loose"] if command == "eval" else told["speculation"]
+    assert rule["literals"] == "exact"
 
 
 def test_another_draft_model_in_the_same_place_is_another_evaluation(tmp_path: Path, options: list[object]) -> None:

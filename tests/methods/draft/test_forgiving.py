@@ -25,7 +25,8 @@ def mean_accepted(c: float, gate: float, K: int, rule: LooseRule) -> float:
     total = 0.0
     for kinds in itertools.product(chance, repeat=K):
         target = [1 if kind == MATCH else 2 for kind in kinds]
-        made = judge([1] * K, target, [float(kind == UNSURE) for kind in kinds], [1.0] * K, {9}, rule)
+        entropies = [float(kind == UNSURE) for kind in kinds]
+        made = judge([1] * K, target, entropies, [1.0] * K, [False] * K, {9}, rule)
         total += made.accepted * math.prod(chance[kind] for kind in kinds)
     return total
 

@@ -29,7 +29,7 @@ def test_they_are_small_and_say_how_to_make_them_again() -> None:
 def test_smollm_gets_them_and_accepts_more_than_half_a_draft_a_step(tmp_path) -> None:
     with (
         calibrated_home(tmp_path) as model,
-        Session.open(model, method="plain", context=ContextParams(n_ctx=1024)) as session,
+        Session.open(model, method="plain", context=ContextParams(n_ctx=1024, n_threads=1)) as session,
     ):
         assert choose_heads(session.model) == session.materials.head_files == {"hydra": next(shipped_heads())[0]}
         assert session.method("auto").name == "ptd+heads"

@@ -77,7 +77,8 @@ def running_server(home: Path) -> Iterator[Target]:
         yield Target(url.rstrip("/"), int(pid) if pid else None)
         return
     with calibrated_home(home) as model:
-        command = ["serve", "--model", str(model), "--port", "0", "--parallel", str(N_SLOTS), "--ctx-size", str(N_CTX)]
+        command = ["serve", "--model", str(model), "--port", "0", "--threads", "1"]
+        command += ["--parallel", str(N_SLOTS), "--ctx-size", str(N_CTX)]
         server = subprocess.Popen(
             [sys.executable, "-c", "from localspec.cli import main; main()", *command],
             stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"},

@@ -91,7 +91,7 @@ def make_context() -> Iterator[MakeContext]:
     made: list[TreeContext] = []
 
     def make(model: Model, mode: str, **params: Any) -> TreeContext:
-        context = model.new_context(ContextParams(**{"n_ctx": 512, "mode": mode, "n_threads": 2, **params}))
+        context = model.new_context(ContextParams(**{"n_ctx": 512, "mode": mode, "n_threads": 1, **params}))
         made.append(context)
         return context
 
@@ -107,7 +107,7 @@ class PlainDecoder:
     def __init__(self, model: Model, n_ctx: int = 512, flash_attn: bool = True) -> None:
         params = L.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, n_ctx, n_ctx
-        params.n_threads = params.n_threads_batch = 2
+        params.n_threads = params.n_threads_batch = 1
         params.flash_attn_type = int(flash_attn)
         if not flash_attn:
             params.type_k = params.type_v = CACHE_TYPES["f32"][0]

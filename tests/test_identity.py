@@ -27,7 +27,7 @@ from localspec.methods.union import UnionDrafter
 from localspec.session import Session
 from tests.with_model import calibrated_home
 
-N_TOKENS = 128
+N_TOKENS = 96
 N_NODES = 8
 EXTRA_PROMPTS = ("Count from 1 to 40.", "Repeat the word 'tree' until you are stopped, then say why you stopped.")
 
@@ -44,7 +44,7 @@ pytestmark = [
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with (
         calibrated_home(tmp_path_factory.mktemp("home")) as path,
-        Session.open(path, method="plain", context=ContextParams(n_ctx=1024)) as opened,
+        Session.open(path, method="plain", context=ContextParams(n_ctx=1024, n_threads=1)) as opened,
     ):
         yield opened
 
@@ -64,14 +64,17 @@ def answer(session: Session, prompt: list[int], method: Method, sampling: Sampli
 
 
 @pytest.mark.parametrize(
-    "sampling",
+    ("first", "sampling"),
     [
-        SamplingParams(temperature=0.0),
-        SamplingParams(temperature=0.8, seed=1234, repeat_penalty=1.05, frequency_penalty=0.1),
+        (0, SamplingParams(temperature=0.0)),
+        (2, SamplingParams(temperature=0.8, seed=1234, repeat_penalty=1.05, frequency_penalty=0.1)),
     ],
     ids=["greedy", "seeded"],
 )
-def test_methods_write_the_same_text_as_plain_on_fifty_prompts(session: Session, sampling: SamplingParams) -> None:
+def test_methods_write_the_same_text_as_plain_on_fifty_prompts(
+    session: Session, first: int, sampling: SamplingParams
+) -> None:
+    """Two methods on each prompt, in turns: those that are left out of a greedy answer write the seeded one."""
     prompts = [prompt.text for prompt in own_prompts()] + list(EXTRA_PROMPTS)
     assert len(prompts) == 50
     heads = partial(make_head_drafter, "heads", session.materials.heads)
@@ -83,13 +86,13 @@ def test_methods_write_the_same_text_as_plain_on_fifty_prompts(session: Session,
         Method("ptd+heads", UnionDrafter(PtdDrafter(), heads(), None), Fixed(N_NODES), StrictVerifier()),
     ]
     n_accepted, different = dict.fromkeys((method.name for method in methods), 0), []
-    for prompt in prompts:
+    for i, prompt in enumerate(prompts, start=first):
         tokens = session.chat_prompt([{"role": "user", "content": prompt}])
         plain = answer(session, tokens, plain_method, sampling)
-        for method in methods:
+        for method in (methods[i % 4], methods[(i + 1) % 4]):
             speculated = answer(session, tokens, method, sampling)
             if plain[:2] != speculated[:2]:
                 different.append((method.name, prompt[:60]))
             n_accepted[method.name] += speculated[2]
     assert not different
-    assert min(n_accepted.values()) > 200
+    assert min(n_accepted.values()) > 100

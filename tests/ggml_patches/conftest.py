@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ggml_patches.backend import dev
 from ggml_patches.backend.cache import Settings
-from ggml_patches.backend.errors import BuildError
-from ggml_patches.backend.pins import PACKAGE, Package, Pin
+from ggml_patches.backend.pins import Package, Pin
 
 UPSTREAM = "9.8.7"
 FILES = {
@@ -145,16 +143,3 @@ def fake_compiler(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return make
-
-
-@pytest.fixture(scope="session")
-def patched_sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real package's patched sources, to be read only; skips the test where the sdist cannot be had."""
-    sources = tmp_path_factory.mktemp("patched") / "sources"
-    try:
-        dev.make_sources(PACKAGE, sources)
-    except BuildError as error:
-        if "could not download" not in str(error):
-            raise
-        pytest.skip(str(error))
-    return sources

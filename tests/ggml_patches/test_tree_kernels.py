@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from .test_native import COMPILERS, SOURCES, find_cmake, run
+from tests.background import Background, run, waits_for
+
+from .native import SOURCES, Build, patched_sources
 
 PROJECT = SOURCES / "tree-kernels"
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
@@ -20,31 +22,35 @@ THREADS = 1024  # of a block of TOPK_STATS: each may have 64 of a multiprocessor
 
 
 @pytest.fixture
-def llama(patched_sources: Path) -> Path:
+def llama(background: Background) -> Path:
     """The folder vendor/llama.cpp of the patched sources."""
-    return patched_sources / "vendor" / "llama.cpp"
+    return background.result(patched_sources) / "vendor" / "llama.cpp"
 
 
-def build_and_test(folder: Path, *options: str) -> None:
-    """Compile the project with those options and run its tests."""
-    cmake = find_cmake()
-    if cmake is None:
-        pytest.skip("no cmake: install it with the system's package manager, or pip install cmake")
-    if not os.environ.get("CXX") and not any(map(shutil.which, COMPILERS)):
-        pytest.skip(f"no C++ compiler: none of {', '.join(COMPILERS)} is on PATH")
-    run([cmake, "-S", PROJECT, "-B", folder, *options])
-    run([cmake, "--build", folder, "--config", "Release", "--parallel", "2"], timeout=900)
-    run([Path(cmake).with_name("ctest"), "--test-dir", folder, "-C", "Release", "--output-on-failure"], timeout=900)
+def tried_alone(background: Background) -> None:
+    """Compile and run the kernels alone and in the file for CUDA."""
+    build = Build(background, "tree-kernels", PROJECT)
+    build.compile()
+    build.test()
 
 
-def test_kernels_agree_with_their_definition_alone_and_in_the_file_for_cuda(tmp_path: Path) -> None:
-    build_and_test(tmp_path)
+def tried_on_metal(background: Background) -> None:
+    """Compile and run the kernels behind the encoder for Metal."""
+    build = Build(background, "tree-kernels-metal", PROJECT, f"-DLLAMA_SOURCES={background.result(patched_sources)}")
+    build.compile("metal-embedded", "metal-files")
+    build.test("metal")
+
+
+@waits_for(tried_alone)
+def test_kernels_agree_with_their_definition_alone_and_in_the_file_for_cuda(background: Background) -> None:
+    background.result(tried_alone)
 
 
 @pytest.mark.slow
+@waits_for(tried_on_metal)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the threads of a block are coroutines of Linux")
-def test_kernels_agree_with_their_definition_behind_the_encoder_for_metal(llama: Path, tmp_path: Path) -> None:
-    build_and_test(tmp_path, f"-DLLAMA_SOURCES={llama.parents[1]}")
+def test_kernels_agree_with_their_definition_behind_the_encoder_for_metal(background: Background) -> None:
+    background.result(tried_on_metal)
 
 
 def test_metal_knows_its_library_of_tree_kernels(llama: Path) -> None:

@@ -14,10 +14,13 @@ Jobs of the tests that were selected begin with the session, and these tests com
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock, Semaphore
@@ -29,6 +32,14 @@ T = TypeVar("T")
 
 #: no other test is to wait for it
 LOW_PRIORITY = [nice, "-n", "19"] if (nice := shutil.which("nice")) else []
+OUTPUT: dict[str, Any] = {
+    "stdin": subprocess.DEVNULL,
+    "stdout": subprocess.PIPE,
+    "stderr": subprocess.STDOUT,
+    "text": True,
+}
+#: a program can be ended with all that it started; a session of its own could bring a priority of its own
+GROUP: dict[str, Any] = {"process_group": 0} if os.name == "posix" and sys.version_info >= (3, 11) else {}
 
 
 class Background:
@@ -43,6 +54,8 @@ class Background:
         self._processors = Semaphore(os.cpu_count() or 1)
         self._lock = Lock()
         self._jobs: dict[Any, Future[Any]] = {}
+        self._running: set[subprocess.Popen[str]] = set()
+        self._closed = False
 
     def begin(self, job: Callable[..., T], *args: Any) -> Future[T]:
         with self._lock:
@@ -62,12 +75,24 @@ class Background:
 
     def run(self, *command: str | Path, cwd: Path | None = None, **environ: str) -> str:
         """The output of a program, when a processor is free for it; a failure of the test when the program fails."""
+        options = {"cwd": cwd or self.root, "env": {**self.environ, **environ}, **OUTPUT, **GROUP}
         with self._processors:
-            return run([*LOW_PRIORITY, *command], cwd=cwd or self.root, env={**self.environ, **environ})
+            if self._closed:
+                pytest.skip("the session is over")
+            with subprocess.Popen([*LOW_PRIORITY, *command], **options) as program:
+                self._running.add(program)
+                output, _ = program.communicate()
+                self._running.discard(program)
+        return checked(command, program.returncode, output)
 
     def close(self) -> None:
-        """Forget what has not begun, and wait for the rest."""
-        self._pool.shutdown(cancel_futures=True)
+        """End what still runs."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for program in list(self._running) if GROUP else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGTERM)
+        self._pool.shutdown()
 
 
 def waits_for(job: Callable[..., object], *args: Any) -> pytest.MarkDecorator:
@@ -75,12 +100,13 @@ def waits_for(job: Callable[..., object], *args: Any) -> pytest.MarkDecorator:
     return pytest.mark.background.with_args(job, *args)
 
 
-def run(command: list[str | Path], **options: Any) -> str:
-    """The output of a program; a failure of the test, with all of it, when the program fails."""
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        **options,
-    )  # fmt: skip
-    if done.returncode != 0:
-        pytest.fail(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}", pytrace=False)
-    return done.stdout
+def run(*command: str | Path) -> str:
+    """The output of a quick program, at once; a failure of the test when the program fails."""
+    done = subprocess.run(command, timeout=300, check=False, **OUTPUT)
+    return checked(command, done.returncode, done.stdout)
+
+
+def checked(command: Sequence[str | Path], status: int, output: str) -> str:
+    if status != 0:
+        pytest.fail(f"{' '.join(map(str, command))}: exit code {status}\n{output}", pytrace=False)
+    return output

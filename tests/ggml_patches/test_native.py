@@ -67,7 +67,7 @@ def slowly(name: str) -> object:
 
 @waits_for(built)
 def test_row_statistics_agree_with_a_reference_in_double_precision(build: Build) -> None:
-    assert "ok" in run([build.program("test-row-stats")])
+    assert "ok" in run(build.program("test-row-stats"))
 
 
 @pytest.mark.skipif(not ROW_KERNELS, reason="this build has no row kernels")
@@ -84,39 +84,39 @@ def test_the_operations_of_trees_agree_with_what_they_mean(background: Backgroun
 @waits_for(built)
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_trees_agree_with_plain_decoding_through_the_c_interface(build: Build, tmp_path: Path, kind: str) -> None:
-    assert "ok" in run([build.program("test-tree"), write_tiny(tmp_path / "tiny.gguf", kind)])
+    assert "ok" in run(build.program("test-tree"), write_tiny(tmp_path / "tiny.gguf", kind))
 
 
 @waits_for(built)
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_masks_and_statistics_of_the_graph_are_those_of_the_host(build: Build, tmp_path: Path, kind: str) -> None:
-    assert "ok" in run([build.program("test-tree-device"), write_tiny(tmp_path / "tiny.gguf", kind)])
+    assert "ok" in run(build.program("test-tree-device"), write_tiny(tmp_path / "tiny.gguf", kind))
 
 
 @waits_for(built)
 def test_draft_heads_through_the_c_interface(build: Build, tmp_path: Path) -> None:
     model = write_tiny(tmp_path / "tiny.gguf")
-    assert "ok" in run([build.program("test-heads"), model, tmp_path / "heads.gguf"])
+    assert "ok" in run(build.program("test-heads"), model, tmp_path / "heads.gguf")
 
 
 @pytest.mark.slow
 @waits_for(built_of_sources)
 def test_draft_heads_on_a_device_that_stands_in_for_a_gpu(build_of_sources: Build, tmp_path: Path) -> None:
     model = write_tiny(tmp_path / "tiny.gguf")
-    assert "ok" in run([build_of_sources.program("test-heads-device"), model, tmp_path / "heads.gguf"])
+    assert "ok" in run(build_of_sources.program("test-heads-device"), model, tmp_path / "heads.gguf")
 
 
 @pytest.mark.slow
 @waits_for(built_of_sources)
 def test_trees_on_a_device_that_stands_in_for_a_gpu(build_of_sources: Build, tmp_path: Path) -> None:
-    assert "ok" in run([build_of_sources.program("test-tree-probe"), write_tiny(tmp_path / "tiny.gguf")])
+    assert "ok" in run(build_of_sources.program("test-tree-probe"), write_tiny(tmp_path / "tiny.gguf"))
 
 
 @pytest.mark.slow
 @waits_for(built_of_sources)
 def test_the_operations_of_trees_agree_with_plain_loops_in_the_tests_of_ggml(build_of_sources: Build) -> None:
     test = build_of_sources.program("test-backend-ops")
-    output = run([test, "test", "-b", "CPU", "-o", "TREE_MASK,TOPK_STATS"])
+    output = run(test, "test", "-b", "CPU", "-o", "TREE_MASK,TOPK_STATS")
     assert "1/1 backends passed" in output
     for operation in ("TREE_MASK", "TOPK_STATS"):
         assert f"{operation}(" in output  # a name that nothing has passes too

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.background import Background, run, waits_for
+from tests.background import Background, waits_for
 
 from .native import SOURCES, Build, patched_sources
 
@@ -96,27 +96,31 @@ def cublas_headers(nvcc: Path) -> Path:
     return next((folder for folder in folders if (folder / "cublas_v2.h").is_file()), PROJECT / "cublas-stub")
 
 
-@pytest.mark.slow
-def test_cuda_kernels_compile_for_every_architecture_and_keep_to_registers(llama: Path, tmp_path: Path) -> None:
+def compiled_for_cuda(background: Background) -> tuple[list[str], str]:
+    """Architectures that the kernels were compiled for, and what the compiler told."""
     nvcc = find_nvcc()
     if nvcc is None:
         pytest.skip("no nvcc: install the CUDA toolkit, or pip install nvidia-cuda-nvcc")
     known = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True, check=False).stdout.split()
-    architectures = [number for number in ARCHITECTURES if f"sm_{number}" in known]
+    architectures = [str(number) for number in ARCHITECTURES if f"sm_{number}" in known]
     if not architectures:
         pytest.skip(f"{nvcc} compiles for none of {ARCHITECTURES}: {' '.join(known) or 'it does not run'}")
 
-    source = llama / "ggml" / "src"
+    source = background.result(patched_sources) / "vendor" / "llama.cpp" / "ggml" / "src"
     command = [nvcc, "-std=c++17", "-O3", "-use_fast_math", "-extended-lambda", "-Werror", "all-warnings"]
     command += ["-Xcompiler", "-Wall,-Wno-unused-function", "-Xptxas", "-v"]
     command += [f"-gencode=arch=compute_{number},code=sm_{number}" for number in architectures]
     command += [f"-I{folder}" for folder in (source, source.parent / "include", cublas_headers(nvcc))]
-    told = run([*command, "-c", source / "ggml-cuda" / "tree-ops.cu", "-o", tmp_path / "tree-ops.o"], timeout=900)
+    compiled = background.folder("cuda") / "tree-ops.o"
+    return architectures, background.run(*command, "-c", source / "ggml-cuda" / "tree-ops.cu", "-o", compiled)
 
+
+@pytest.mark.slow
+@waits_for(compiled_for_cuda)
+def test_cuda_kernels_compile_for_every_architecture_and_keep_to_registers(background: Background) -> None:
+    architectures, told = background.result(compiled_for_cuda)
     kernels = re.findall(r"entry function '\w*?(tree_mask|topk_stats)_kernel\w*' for 'sm_(\d+)'", told)
-    assert sorted(kernels) == sorted(
-        (name, str(number)) for name in ("tree_mask", "topk_stats") for number in architectures
-    )
+    assert sorted(kernels) == sorted((name, number) for name in ("tree_mask", "topk_stats") for number in architectures)
     assert len(re.findall(r" 0 bytes spill stores", told)) == len(kernels)
     registers = [int(number) for number in re.findall(r"Used (\d+) registers", told)]
     assert len(registers) == len(kernels) and max(registers) <= 65536 // THREADS

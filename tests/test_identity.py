@@ -95,4 +95,4 @@ def test_methods_write_the_same_text_as_plain_on_fifty_prompts(
                 different.append((method.name, prompt[:60]))
             n_accepted[method.name] += speculated[2]
     assert not different
-    assert min(n_accepted.values()) > 100
+    assert min(n_accepted.values()) > 75

@@ -118,6 +118,28 @@ def test_text_that_cannot_be_predicted_loses_less_than_three_per_cent(
     assert work.run(governor, 1000) > 0.97
 
 
+def two_pay(n: int) -> float:
+    """One draft is worth 1.2x with every other one accepted, a second one costs more than it brings."""
+    return 1.0 if n == 1 else 1.19 + 0.6 * (n - 2)
+
+
+def test_noise_does_not_turn_off_what_pays() -> None:
+    went_off = 0
+    for seed in range(40):
+        work = Workload(two_pay, always(0.5), draft=0.06)
+        work.run(Governor(curve_of(two_pay), 64), 128, seed)
+        went_off += bool(work.notes)
+    assert went_off <= 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_more_is_lost_than_was_won(seed: int) -> None:
+    """The text stops following the drafts, whose drafter does not notice."""
+    work = Workload(two_pay, lambda position: 0.5 if position < 100 else 0.0, always(0.5), draft=0.06)
+    assert work.run(Governor(curve_of(two_pay), 64), 200, seed) > 0.97
+    assert work.notes
+
+
 @pytest.mark.parametrize("claim", [0.1, 0.5, 0.95])
 @pytest.mark.parametrize("cost", [flat, gentle])
 def test_a_drafter_that_promises_too_much_is_found_out(claim: float, cost: Cost) -> None:

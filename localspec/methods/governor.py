@@ -56,8 +56,8 @@ class Governor:
     _MOST_DRAFT_COST = 1.0
     #: plain steps that speculation may lose, net of what it won just before, until it goes off
     _MAX_DEFICIT = 3.0
-    #: plain steps won that count against later losses: accepted drafts come and go by chance, and without it a tree
-    #: that brings 1.2x went off in every third answer. What it costs at most was won in the same answer.
+    #: plain steps won that count against later losses: times of steps scatter, and without it what pays goes off. What
+    #: it costs at most was won in the same answer.
     _MOST_CREDIT = 8.0
 
     def __init__(self, curve: CostCurve | None, max_nodes: int) -> None:

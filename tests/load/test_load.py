@@ -25,6 +25,8 @@ N_USERS = 8
 REQUESTS = int(os.environ.get("LOCALSPEC_TEST_REQUESTS", "3"))
 TOPICS = ["a fox", "the sea", "two numbers", "ten animals", "France", "a list in Python", "bread", "the night"]
 TASKS = ["Tell me about {}.", "Write a poem about {}.", "Repeat: {}.", "Why {}?", "Say it in three words: {}."]
+#: of requests until memory has to stay as it is: four to six is usual
+MOST_ROUNDS = 15
 #: beyond what it takes, and far below the rest of an answer that goes on
 SOON = 5.0
 
@@ -66,7 +68,11 @@ def test_what_users_get_at_once_is_what_they_get_alone(target: Target) -> None:
 
 
 def test_memory_does_not_grow(target: Target) -> None:
-    """Whole answers, streams that are read and streams that are left."""
+    """Whole answers, streams that are read and streams that are left.
+
+    Pages of caches and of allocators come with their first use, and which request uses the last of them is chance: so
+    memory has to level off. Whatever every request leaves behind is there in every round.
+    """
     batch = 20 * REQUESTS
 
     def one(i: int) -> None:
@@ -82,16 +88,16 @@ def test_memory_does_not_grow(target: Target) -> None:
             list(pool.map(one, range(batch)))
         return target.resident()
 
-    # pages of the caches come with their first use
     slots = target.slots()
     full = {"messages": [{"role": "user", "content": "word " * (slots[0]["n_ctx"] - 200)}], "max_tokens": 4}
     with ThreadPoolExecutor(N_USERS) as pool:
         list(pool.map(target.ask, [full] * 2 * len(slots)))
-    run()
-    before = run()
-    after = run()
-    print(f"\n{before / 2**20:.1f} MiB before {batch} requests, {after / 2**20:.1f} MiB after")
-    assert after < 1.02 * before
+    sizes = [run()]
+    while len(sizes) < MOST_ROUNDS and (len(sizes) < 2 or sizes[-1] >= 1.005 * sizes[-2]):
+        sizes.append(run())
+    told = ", ".join(f"{size / 2**20:.1f}" for size in sizes)
+    print(f"\n{told} MiB after each {batch} requests")
+    assert sizes[-1] < 1.005 * sizes[-2], told
 
 
 def soon(condition: Callable[[], bool]) -> float:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.calibrate.curve import CostCurve, OnlineCost
+from localspec.calibrate.curve import CostCurve
+from localspec.calibrate.online import OnlineCost
 
 #: what a node costs for which a pass has no room
 _NO_ROOM = 1e6
@@ -51,7 +52,7 @@ class SharedCost:
 
 
 class TextCost:
-    """`calibrate.curve.Cost` for one of the texts."""
+    """`calibrate.online.Cost` for one of the texts."""
 
     def __init__(self, shared: SharedCost) -> None:
         self._shared = shared
@@ -89,6 +90,14 @@ class TextCost:
     @property
     def plain_known(self) -> bool:
         return self.in_company or self._shared.cost.plain_known
+
+    @property
+    def n_plain(self) -> int:
+        return self._shared.cost.n_plain
+
+    @property
+    def doubtful(self) -> bool:
+        return self._shared.cost.doubtful
 
     @property
     def n_tree_steps(self) -> int:

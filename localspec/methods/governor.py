@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
-from localspec.calibrate.curve import Cost, CostCurve, OnlineCost
+from localspec.calibrate.curve import CostCurve
+from localspec.calibrate.online import Cost, OnlineCost
 from localspec.events import OFF, ON, Choice
 from localspec.methods.base import Walk
 from localspec.methods.calibration import Calibration
@@ -34,8 +35,13 @@ PROBE_EVERY_MAX = 768
 PROBE_NODES = 4
 #: a look may cost this share of a plain step
 CHEAP_DRAFT = 0.02
-#: steps without a plain one after which one is made, to follow the cost of plain decoding as the context grows
-PLAIN_EVERY = 48
+#: steps without a plain one after which one is made, to follow the cost of plain decoding: at most; at least, as where
+#: drafts win nothing it costs nothing; and in between by what they win, in tokens per plain step
+PLAIN_EVERY, PLAIN_EVERY_LEAST, PLAIN_EVERY_WON = 48, 8, 480
+#: plain steps of a text before which they are made more often
+PLAIN_FIRST = 2
+#: share of the newest step in the means of tokens and cost
+RATE = 0.1
 #: tree steps measured early when there is no calibrated curve
 LEARN_STEPS = 3
 #: steps for which the least useful chance of a node is kept
@@ -89,6 +95,7 @@ class Governor:
         self._least_due = 0
         self._last_plain = 0
         self._on_since = 0
+        self._mean_tokens = self._mean_cost = 1.0
         self._gap = 0.0
         self._look_gap = LOOK_EVERY
         self._next_look = 0.0
@@ -114,12 +121,24 @@ class Governor:
             self._cheapest = max(0.0, min((more - cost for cost, more in pairwise(relative)), default=1.0))
             self.least_p = self._cheapest / self._trust.most
         if self.on:
-            if not self._cost.plain_known or self._step - self._last_plain > PLAIN_EVERY:
+            if self._plain_due():
                 return 1
             return min(self._largest_useful(), max(MIN_BUDGET, int(2 * self._recent)))
         due = self._step >= self._next_probe
         look = self._step >= self._next_look and self._cheap_draft() and self._largest_useful() > 1
         return min(PROBE_NODES, self._max_nodes) if due or look else 1
+
+    def _plain_due(self) -> bool:
+        """Whether the coming step shall be a plain one, to be measured: the more often the less drafts win, as it costs
+        the less."""
+        cost = self._cost
+        if cost.in_company:  # its passes are not for one text to measure
+            return False
+        if not cost.plain_known or cost.doubtful:
+            return True
+        won = self._mean_tokens / self._mean_cost - 1
+        every = min(max(PLAIN_EVERY_LEAST, PLAIN_EVERY_WON * won), PLAIN_EVERY)
+        return self._step - self._last_plain > every * min(1.0, cost.n_plain / PLAIN_FIRST)
 
     def _cheap_draft(self) -> bool:
         return self._look_cost <= CHEAP_DRAFT
@@ -218,7 +237,9 @@ class Governor:
         return walk
 
     def _account(self, n_tokens: int, cost: float) -> None:
-        """A step wrote `n_tokens` and cost so many plain steps, draft included. For sub-classes."""
+        """A step wrote `n_tokens` and cost so many plain steps, draft included."""
+        self._mean_tokens += RATE * (n_tokens - self._mean_tokens)
+        self._mean_cost += RATE * (cost - self._mean_cost)
 
     def _judge(self, loss: float) -> str | None:
         self._deficit = max(-self._MOST_CREDIT, self._deficit + loss)

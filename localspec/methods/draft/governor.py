@@ -22,8 +22,6 @@ from localspec.tree import Tree
 
 #: share of a text's plain steps that retries may leave lost at most
 MAX_LOSS = 0.02
-#: share of the newest step in the mean of tokens per plain step
-_RATE = 0.1
 
 
 class DraftGovernor(Governor):
@@ -41,7 +39,6 @@ class DraftGovernor(Governor):
         self.why_not: Callable[[], str | None] = lambda: None
         self._told = False
         self._forgiving: Forgiving | None = None
-        self._mean_tokens = self._mean_cost = 1.0
         self._lost = 0.0
         self._n_tokens = 0
         super().__init__(curve, max_nodes)
@@ -49,7 +46,6 @@ class DraftGovernor(Governor):
     def start(self) -> None:
         """A new generation: speculation gets a new chance."""
         super().start()
-        self._mean_tokens = self._mean_cost = 1.0
         self._lost, self._n_tokens = 0.0, 0
         self._told = False
         if self._forgiving is not None:
@@ -159,7 +155,6 @@ class DraftGovernor(Governor):
         return matching(walk)
 
     def _account(self, n_tokens: int, cost: float) -> None:
-        self._mean_tokens += _RATE * (n_tokens - self._mean_tokens)
-        self._mean_cost += _RATE * (cost - self._mean_cost)
+        super()._account(n_tokens, cost)
         self._lost += cost - n_tokens
         self._n_tokens += n_tokens

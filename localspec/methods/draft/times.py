@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.calibrate.curve import OnlineCost
+from localspec.calibrate.online import OnlineCost
 
 #: passes of up to so many nodes have a mean of their own
 MAX_NODES = 32

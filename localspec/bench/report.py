@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from localspec.bench import tree_report
+from localspec.bench.by_cost import LEGEND as BY_COST_LEGEND
+from localspec.bench.by_cost import cost_rows, cost_table
 from localspec.bench.run import PLAIN, BenchResult, Run
 from localspec.bench.step_costs import ALL
 from localspec.events import Stats
@@ -140,6 +142,8 @@ def to_dict(result: BenchResult) -> dict[str, Any]:
         "trees": [asdict(row) for row in tree_report.tree_rows(result.runs)],
         "asking": [asdict(row) for row in tree_report.asking_rows(result.runs)],
         "picking": None if picking is None else asdict(picking),
+        "curves": {task: curve.to_dict() for task, curve in result.curves.items()},
+        "by_cost": [asdict(row) for row in cost_rows(result)],
         "bounds": [{"method": m, "task": t, **asdict(bound)} for (m, t), bound in result.bounds.items()],
         "runs": [run.to_dict() for run in result.runs],
     }
@@ -188,6 +192,10 @@ def print_report(console: Console, result: BenchResult) -> None:
     if trees:
         console.print()
         _print_whole(console, tree_report.tree_table(trees))
+    by_cost = cost_rows(result)
+    if by_cost:
+        console.print()
+        _print_whole(console, cost_table(by_cost))
     for line in tree_report.footnotes(result.runs):
         say(f"\n{line}")
     for line in off_lines(result.runs):
@@ -195,7 +203,8 @@ def print_report(console: Console, result: BenchResult) -> None:
     speeds = [row.prompt_tokens_per_second for row in rows if row.prompt_tokens_per_second]
     if speeds:
         say(f"\nPrompts were read at {statistics.median(speeds):.0f} tok/s.")
-    say(f"{LEGEND} {tree_report.LEGEND}" if trees else LEGEND, style="dim")
+    legends = [LEGEND, *([tree_report.LEGEND] if trees else []), *([BY_COST_LEGEND] if by_cost else [])]
+    say(" ".join(legends), style="dim")
 
 
 def off_lines(runs: Sequence[Run]) -> list[str]:

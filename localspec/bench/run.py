@@ -6,6 +6,7 @@ methods run one after the other, plain among them, in an order that rotates.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -45,7 +46,7 @@ Progress = Callable[[int, int], None]
 class Run:
     """One generation. `same` tells whether its tokens equal those of plain for the same prompt and repeat, `lossless`
     whether its text has the model's distribution. `usage` is what became of trees and heads, None without any;
-    `went_off` how often the governor turned speculation off."""
+    `went_off` how often the governor turned speculation off. `nodes` counts the steps by what they verified."""
 
     prompt_id: str
     task: str
@@ -57,6 +58,7 @@ class Run:
     lossless: bool = True
     usage: Usage | None = None
     went_off: int = 0
+    nodes: Mapping[int, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -71,6 +73,8 @@ class BenchResult:
     runs: list[Run] = field(default_factory=list)
     #: by (method, task), for methods that can be replayed, when they were asked for
     bounds: dict[tuple[str, str], Bound] = field(default_factory=dict)
+    #: what steps cost in the answers of each task, timed when bounds were asked for
+    curves: Mapping[str, CostCurve] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class _Outcome:
     done: DoneEvent
     usage: Usage | None
     went_off: int
+    nodes: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +119,8 @@ class _Setting:
             raise EngineError("a generation ended without its DoneEvent")
         # with a number of nodes there is no choice to tell of
         usage = usage_of(method, steps) if self.nodes is None else None
-        return _Outcome([token for step in steps for token in step.tokens], done, usage, went_off)
+        nodes = dict(Counter(len(step.tree_tokens) for step in steps))
+        return _Outcome([token for step in steps for token in step.tokens], done, usage, went_off, nodes)
 
 
 def check_methods(methods: Sequence[str]) -> list[str]:
@@ -192,7 +198,8 @@ def bench(
                 ground.take(prompt, methods[-1])
                 tell()
     if ground is not None:
-        result.bounds = ground.bounds(methods)
+        result.curves = ground.curves()
+        result.bounds = ground.bounds(methods, result.curves)
     return result
 
 
@@ -232,8 +239,9 @@ def _compared(prompt: Prompt, method: str, repeat: int, outcomes: Mapping[str, _
     same = made.tokens == outcomes[PLAIN].tokens
     end = made.done
     return Run(
-        prompt.id, prompt.task, method, repeat, end.reason, same, end.stats, end.lossless, made.usage, made.went_off
-    )
+        prompt.id, prompt.task, method, repeat, end.reason, same, end.stats, end.lossless, made.usage, made.went_off,
+        made.nodes,
+    )  # fmt: skip
 
 
 class _Ground:
@@ -253,11 +261,13 @@ class _Ground:
         self._costs.time(session.ctx, answer)
         self.answers.append(answer)
 
-    def bounds(self, methods: Sequence[str]) -> dict[tuple[str, str], Bound]:
+    def curves(self) -> Mapping[str, CostCurve]:
+        return self._costs.curves(by_task(self.answers))
+
+    def bounds(self, methods: Sequence[str], curves: Mapping[str, CostCurve]) -> dict[tuple[str, str], Bound]:
         session = self._session
         # what the bound of "auto" would be is not known where it is more than ptd
         replayed = [name for name in methods if name != "auto" or session.method(name).name != UNION]
-        curves = self._costs.curves(by_task(self.answers))
         session.forget()
         found = bounds(self.answers, replayed, curves, session.corpus)
         return found | head_bounds(session, self.answers, methods, curves)

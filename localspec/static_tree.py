@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from numbers import Integral
 from typing import Any
 
@@ -133,6 +134,11 @@ class StaticTree:
         """Number of nodes at depth 1, 2, .."""
         depths = [len(path) for path in self.paths]
         return tuple(depths.count(d) for d in range(1, self.depth + 1))
+
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """Number of nodes, the root among them, down to depth 0, 1, ..: those are the first ones."""
+        return tuple(accumulate(self.nodes_per_depth, initial=1))
 
     @property
     def parents_per_depth(self) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ class Heads:
 
     depth = 2
 
-    def draft(self, g: np.ndarray, root: int, tree: StaticTree) -> HeadDraft:
+    def draft(self, g: np.ndarray, root: int, tree: StaticTree, least_p: float = 0.0) -> HeadDraft:
         raise AssertionError
 
 

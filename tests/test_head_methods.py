@@ -20,14 +20,19 @@ FREE = CostCurve((1, 64), (0.01, 0.0101))
 
 
 class FakeHeads:
-    """Drafts numbered tokens that are all equally likely."""
+    """Drafts numbered tokens that are all equally likely, and no level below the first where these are too unlikely."""
 
-    def __init__(self, depth: int = 4) -> None:
+    def __init__(self, depth: int = 4, q: float = 0.5) -> None:
         self.depth = depth
+        self.q = q
+        self.n_levels: list[int] = []
 
-    def draft(self, g: np.ndarray, root: int, tree: StaticTree) -> HeadDraft:
-        n = tree.n_nodes
-        return HeadDraft(np.arange(n, dtype=np.int32), np.full(n, 0.5, np.float32), (0.5,) * tree.topology.depth)
+    def draft(self, g: np.ndarray, root: int, tree: StaticTree, least_p: float = 0.0) -> HeadDraft:
+        n, n_levels = tree.n_nodes, tree.depth if self.q >= least_p else min(1, tree.depth)
+        self.n_levels.append(n_levels)
+        tokens, q = np.arange(n, dtype=np.int32), np.full(n, self.q, np.float32)
+        tokens[tree.ends[n_levels] :], q[tree.ends[n_levels] :] = -1, 0
+        return HeadDraft(tokens, q, (self.q,) * tree.depth, n_levels)
 
 
 class Rows:
@@ -59,7 +64,8 @@ def second_tree(method: Method) -> int:
     method.drafter.start([1, 2])
     method.scheduler.start()
     for _ in range(2):
-        tree = method.scheduler.select(method.drafter.propose(method.scheduler.budget()))
+        budget = method.scheduler.budget()
+        tree = method.scheduler.select(method.drafter.propose(budget, method.scheduler.least_p))
         size = len(tree)
         walk = Walk((), (7,))
         method.drafter.observe(tree, rows, walk)  # type: ignore[arg-type]
@@ -86,6 +92,17 @@ def test_policies_pick_from_the_bank_and_heads_pick_nodes() -> None:
     assert second_tree(made("entmtp-tau", kit)) == BIG.n_nodes
     # nodes are nearly free, and everything asked for is likely: the budget of a first draft
     assert second_tree(made("heads", kit)) > 2
+
+
+@pytest.mark.parametrize("name", ["hydra-best", "entmtp-star", "entmtp-tau", "heads"])
+def test_trees_of_a_bank_are_drafted_whole_whatever_their_nodes_promise(name: str) -> None:
+    heads = FakeHeads(q=0.01)
+    dear = CostCurve((1, 2, 64), (0.01, 0.0105, 0.0415))  # a node pays from a chance of 0.05 on
+    method = made(name, HeadKit(heads, None, bank), dear)
+    second_tree(method)
+    assert heads.n_levels == ([1] if name == "heads" else [2])
+    if name != "heads":
+        assert len(method.drafter.propose(63)) == BIG.n_nodes, "which contains all trees of the bank"
 
 
 def test_methods_with_static_trees_tell_them_and_what_is_expected() -> None:

@@ -11,7 +11,7 @@ import pytest
 from localspec.heads.draws import SampledDraft
 from localspec.heads.reference import HeadDraft
 from localspec.methods.base import Walk
-from localspec.methods.heads import HeadsDrafter
+from localspec.methods.heads import TYPICAL_Q, HeadsDrafter
 from localspec.methods.sampled import DraftSampling
 from localspec.static_tree import StaticTree
 
@@ -25,14 +25,20 @@ class FakeHeads:
 
     def __init__(self, q: list[float]) -> None:
         self.q = q
+        self.n_levels = 3
+        self.least: list[float] = []
         self.asked: list[tuple[float, int]] = []
         self.trees: list[StaticTree] = []
 
-    def draft(self, g: np.ndarray, root: int, tree: StaticTree) -> HeadDraft:
+    def draft(self, g: np.ndarray, root: int, tree: StaticTree, least_p: float = 0.0) -> HeadDraft:
         self.asked.append((float(g[0]), root))
         self.trees.append(tree)
+        self.least.append(least_p)
+        n_levels = min(self.n_levels, tree.depth)
         tokens = np.array([root, *range(10, 9 + tree.n_nodes)], dtype=np.int32)
-        return HeadDraft(tokens, np.array([1.0, *self.q][: tree.n_nodes], dtype=np.float32), (0.5, 0.25, 0.125))
+        q = np.array([1.0, *self.q][: tree.n_nodes], dtype=np.float32)
+        tokens[tree.ends[n_levels] :], q[tree.ends[n_levels] :] = -1, 0
+        return HeadDraft(tokens, q, (0.5, 0.25, 0.125), n_levels)
 
 
 class Rows:
@@ -89,6 +95,26 @@ def test_estimates_are_products_along_the_path_and_the_best_nodes_fit_the_budget
     assert drafter.propose(16, 0.2).tokens == (8, 10, 11, 12, 14, 15)
     for n in range(1, 8):
         assert len(drafter.propose(n)) == n
+
+
+def test_levels_that_were_not_drafted_are_no_part_of_the_tree() -> None:
+    drafter, heads = started([0.5, 0.25, 0.5, 0.25, 1.0, 1.0])
+    step(drafter, (), (8,))
+    for n_levels, n_nodes in ((1, 3), (2, 6), (3, 7)):
+        heads.n_levels = n_levels
+        tree = drafter.propose(16)
+        assert len(tree) == n_nodes and tree.topology.depth == n_levels and -1 not in tree.tokens
+
+
+def test_a_level_is_drafted_for_nodes_that_are_worth_verifying_unless_a_score_needs_all() -> None:
+    for scored in (False, True):
+        heads = FakeHeads([0.5] * 6)
+        drafter = HeadsDrafter(heads, TREE, scored=scored)
+        drafter.start([5, 7])
+        step(drafter, (), (8,))
+        drafter.propose(16)
+        drafter.propose(16, 0.05)
+        assert heads.least == ([0.0, 0.0] if scored else [0.0, 0.05 / TYPICAL_Q])
 
 
 def test_the_score_is_that_of_this_step() -> None:

@@ -208,7 +208,9 @@ static void measure_drafts(bench & b, const options & o, report & out) {
                 x = std::normal_distribution<float>()(b.rng);
             }
             const auto start = std::chrono::steady_clock::now();
-            const auto status = llama_heads_draft(plan.get(), ctx.get(), hidden.data(), b.random_token(), tokens.data(), q.data(), top1.data());
+            int32_t n_levels = 0;
+            const auto status = llama_heads_draft(
+                plan.get(), ctx.get(), hidden.data(), b.random_token(), 0.0f, tokens.data(), q.data(), top1.data(), &n_levels);
             const double draft = bench::since(start);
             CHECK(status == LLAMA_HEADS_OK);
             if (counts) {

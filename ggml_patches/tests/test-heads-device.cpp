@@ -61,11 +61,15 @@ struct fixture {
             CHECK(llama_heads_n_splits(heads, n, t.parents.data(), t.ranks.data()) == (n > 1 ? 1 : 0));
             auto * plan = llama_heads_plan_init(heads, n, t.parents.data(), t.ranks.data());
             CHECK(plan);
-            device.n_sent = device.n_fetched = 0;
             drafted d = { std::vector<llama_token>(n), std::vector<float>(n) };
-            float top1[N_HEADS];
-            CHECK(llama_heads_draft(plan, ctx, hidden.data(), 5, d.tokens.data(), d.q.data(), top1) == LLAMA_HEADS_OK);
-            CHECK(device.n_sent == (on_device && n > 1) && device.n_fetched == (on_device && n > 1));
+            for (const float least_p : { 2.0f, 0.0f }) { // the first level alone, then all
+                device.n_sent = device.n_fetched = 0;
+                float top1[N_HEADS];
+                int32_t n_levels;
+                CHECK(llama_heads_draft(plan, ctx, hidden.data(), 5, least_p, d.tokens.data(), d.q.data(), top1, &n_levels) == LLAMA_HEADS_OK);
+                CHECK(device.n_sent == (on_device && n > 1) && device.n_fetched == (on_device && n > 1));
+                CHECK(least_p == 0 || n_levels == (n > 1));
+            }
             llama_heads_plan_free(plan);
             all.push_back(d);
         }

@@ -26,6 +26,7 @@ struct drafted {
     std::vector<llama_token> tokens;
     std::vector<float>       q;
     std::vector<float>       top1;
+    int32_t                  n_levels;
 };
 
 struct fixture {
@@ -50,9 +51,10 @@ struct fixture {
         return ctx;
     }
 
-    drafted draft(llama_heads_plan * plan, llama_context * ctx, size_t n, llama_token root) const {
-        drafted d = { std::vector<llama_token>(n), std::vector<float>(n), std::vector<float>(N_HEADS) };
-        CHECK(llama_heads_draft(plan, ctx, hidden.data(), root, d.tokens.data(), d.q.data(), d.top1.data()) == LLAMA_HEADS_OK);
+    drafted draft(llama_heads_plan * plan, llama_context * ctx, size_t n, llama_token root, float least_p = 0.0f) const {
+        drafted d = { std::vector<llama_token>(n), std::vector<float>(n), std::vector<float>(N_HEADS), -1 };
+        CHECK(llama_heads_draft(plan, ctx, hidden.data(), root, least_p, d.tokens.data(), d.q.data(), d.top1.data(), &d.n_levels)
+            == LLAMA_HEADS_OK);
         return d;
     }
 };
@@ -156,6 +158,63 @@ static void test_graphs_agree(const fixture & f, const char * path, ggml_type ty
     }
 }
 
+// what of a whole draft is left when levels end by the rule of least_p
+static drafted cut(drafted d, const tree & t, float least_p) {
+    const size_t n = t.parents.size();
+
+    std::vector<int32_t> depth(n, 0);
+    std::vector<float>   p(n, 1.0f), best(N_HEADS + 1, 0.0f); // the likeliest node of each depth that has children
+    for (size_t i = 1; i < n; ++i) {
+        depth[i] = depth[t.parents[i]] + 1;
+        p[i]     = p[t.parents[i]]*d.q[i];
+        if (std::find(t.parents.begin(), t.parents.end(), (int32_t) i) != t.parents.end()) {
+            best[depth[i]] = std::max(best[depth[i]], p[i]);
+        }
+    }
+    int32_t n_levels = 1;
+    while (n_levels < d.n_levels && best[n_levels] >= least_p) {
+        n_levels++;
+    }
+    d.n_levels = std::min(d.n_levels, n_levels);
+    for (size_t i = 0; i < n; ++i) {
+        if (depth[i] > d.n_levels) {
+            d.tokens[i] = LLAMA_TOKEN_NULL;
+            d.q     [i] = 0.0f;
+        }
+    }
+    std::fill(d.top1.begin() + d.n_levels, d.top1.end(), 0.0f);
+    return d;
+}
+
+// levels that cannot pay are left out: on all devices by the same rule, and those before have the same bits
+static void test_levels_end(const fixture & f, const char * path) {
+    auto * ctx = f.make(2);
+    for (const uint32_t flags : { HOST, TOPK_STATS, STOCK }) {
+        auto heads = f.load(path, flags);
+        std::set<int32_t> seen;
+        for (int i = 0; i < 20; ++i) {
+            const tree t = tree::random();
+            const size_t n = t.parents.size();
+            auto * plan = llama_heads_plan_init(heads.get(), (int32_t) n, t.parents.data(), t.ranks.data());
+            CHECK(plan);
+            const auto whole = f.draft(plan, ctx, n, 7);
+            std::vector<float> limits = { -1.0f, 0.0f, 1e-30f, 2.0f };
+            limits.insert(limits.end(), whole.q.begin(), whole.q.end()); // of nodes at depth 1 this is p itself
+            for (const float least_p : limits) {
+                const auto found    = f.draft(plan, ctx, n, 7, least_p);
+                const auto expected = cut(whole, t, least_p);
+                CHECK(found.n_levels == expected.n_levels);
+                CHECK(found.tokens == expected.tokens && found.q == expected.q && found.top1 == expected.top1);
+                seen.insert(found.n_levels);
+            }
+            CHECK(f.draft(plan, ctx, n, 7).tokens == whole.tokens);
+            llama_heads_plan_free(plan);
+        }
+        CHECK(seen.size() >= N_HEADS);
+    }
+    llama_free(ctx);
+}
+
 static void test_threads_share_heads(const fixture & f, const char * path) {
     auto heads = f.load(path, 0);
     const tree t = tree::random();
@@ -165,7 +224,7 @@ static void test_threads_share_heads(const fixture & f, const char * path) {
         auto * ctx  = f.make(1);
         auto * plan = llama_heads_plan_init(heads.get(), (int32_t) n, t.parents.data(), t.ranks.data());
         for (int i = 0; i < 50; ++i) {
-            out = f.draft(plan, ctx, n, 7);
+            out = f.draft(plan, ctx, n, 7, i % 2 ? 0.0f : 0.1f);
         }
         llama_heads_plan_free(plan);
         llama_free(ctx);
@@ -224,6 +283,7 @@ int main(int argc, char ** argv) {
     for (const ggml_type type : { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0 }) {
         write_heads(argv[2], type, n_embd, n_vocab);
         test_graphs_agree(f, argv[2], type);
+        test_levels_end(f, argv[2]);
     }
     test_threads_share_heads(f, argv[2]);
     test_damaged_files(f, argv[2]);

@@ -14,7 +14,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-ABI = 7
+ABI = 8
 MAX_NODES = 256
 
 OK, FULL, ABORTED = 0, 1, 2
@@ -91,7 +91,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_heads_plan_n_bytes_sent": (_i64, [_plan]),
     "llama_heads_plan_n_bytes_fetched": (_i64, [_plan]),
     "llama_heads_n_splits": (_i32, [_heads, _i32, _array, _array]),
-    "llama_heads_draft": (_i32, [_plan, _ctx, _array, _i32, _array, _array, _array]),
+    "llama_heads_draft": (_i32, [_plan, _ctx, _array, _i32, ctypes.c_float, _array, _array, _array, _array]),
 }
 
 

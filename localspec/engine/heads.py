@@ -1,7 +1,8 @@
 """Draft heads evaluated by the patched library on the model's device (`include/llama-heads.h` of ggml_patches).
 
-A static tree is drafted in one graph, which is built when the tree is first asked for and kept. `make_heads` gives
-these heads where the library has them, and those of NumPy elsewhere.
+The graph of a static tree is built when the tree is first asked for and kept. A device computes it in one go, the CPU
+level by level where deep levels may be left out. `make_heads` gives these heads where the library has them, and those
+of NumPy elsewhere.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class _Plan:
         self.tokens = np.empty(tree.n_nodes, dtype=np.int32)
         self.q = np.empty(tree.n_nodes, dtype=np.float32)
         self.top1 = np.empty(max(1, tree.depth), dtype=np.float32)
-        self.addresses = (self.tokens.ctypes.data, self.q.ctypes.data, self.top1.ctypes.data)
+        self.n_levels = np.empty(1, dtype=np.int32)
+        self.addresses = tuple(out.ctypes.data for out in (self.tokens, self.q, self.top1, self.n_levels))
 
 
 class NativeHeads:
@@ -128,7 +130,7 @@ class NativeHeads:
             raise EngineError(f"no graph of a tree of {tree.n_nodes} nodes: {logs.reason(mark, 'memory ran out')}")
         return n
 
-    def draft(self, g: FloatArray, root: int, tree: StaticTree) -> HeadDraft:
+    def draft(self, g: FloatArray, root: int, tree: StaticTree, least_p: float = 0.0) -> HeadDraft:
         """Draft a tree below the token `root`, as `ReferenceHeads.draft` does.
 
         Raises `UsageError` for inputs that do not fit the heads, and `EngineError` when the library fails.
@@ -141,11 +143,12 @@ class NativeHeads:
         context = self._context
         mark = logs.n_errors()
         start = perf_counter()
-        status = self._draft(plan.handle, context.ctx, self._state_address, root, *plan.addresses)
+        status = self._draft(plan.handle, context.ctx, self._state_address, root, least_p, *plan.addresses)
         context.native_seconds += perf_counter() - start
         if status != bindings.OK:
             raise EngineError(f"the heads drafted nothing: {logs.reason(mark, f'status {status}')}")
-        return HeadDraft(plan.tokens.copy(), plan.q.copy(), tuple(plan.top1[: plan.n_top1].tolist()))
+        top1 = tuple(plan.top1[: plan.n_top1].tolist())
+        return HeadDraft(plan.tokens.copy(), plan.q.copy(), top1, int(plan.n_levels[0]))
 
     def draft_sampled(
         self, g: FloatArray, root: int, tree: StaticTree, temperature: float, rng: np.random.Generator

@@ -31,12 +31,13 @@ class HeadDraft:
     tokens that can be drafted); the root's is 1.
 
     `top1` has the largest probability of each head along the path of most likely tokens, as far as the tree goes on
-    below it.
+    below it. `n_levels` is the depth that was drafted: deeper nodes have the token -1 and q 0, and their top1 is 0.
     """
 
     tokens: IntArray
     q: FloatArray
     top1: tuple[float, ...]
+    n_levels: int
 
 
 class ReferenceHeads:
@@ -80,26 +81,37 @@ class ReferenceHeads:
         rows[self.ids] = np.arange(len(self.ids), dtype=np.int32)
         return rows
 
-    def draft(self, g: FloatArray, root: int, tree: StaticTree) -> HeadDraft:
+    def draft(self, g: FloatArray, root: int, tree: StaticTree, least_p: float = 0.0) -> HeadDraft:
         """Draft a tree below the token `root`, with one batched product a depth.
+
+        A level is left out, and all below it, when no node that it hangs below has a p of `least_p`, the product of q
+        along its path; the first never is.
 
         `g` is the base model's last hidden state [n_embd], after its final norm, where it predicted `root`; behind a
         prefix layer it is that layer's output. Raises `UsageError` for inputs that do not fit the heads.
         """
-        ranks, top1 = tree.ranks, []
-        q = np.ones(tree.n_nodes, dtype=np.float32)
+        ranks, top1, n_levels = tree.ranks, [0.0] * sum(level.greedy is not None for level in tree.levels), 0
+        q, path_p = np.zeros((2, tree.n_nodes), dtype=np.float32)
+        q[0] = path_p[0] = 1
 
         def pick(level: Level, logits: FloatArray, rows: Sequence[int]) -> Picks:
+            nonlocal n_levels
             p = _softmax(logits)
             if level.greedy is not None:
-                top1.append(float(p[rows[level.greedy]].max()))
+                top1[n_levels] = float(p[rows[level.greedy]].max())
+            n_levels += 1
             for row, node, width in zip(rows, level.parents, level.widths, strict=True):
-                children = tree.topology.children[node]
+                children = list(tree.topology.children[node])
                 best = _best(logits[row], width)[[ranks[child] for child in children]]
-                q[list(children)] = p[row, best]
+                q[children] = p[row, best]
+                path_p[children] = path_p[node] * q[children]
                 yield children, best
 
-        return HeadDraft(self._fill(g, root, tree, pick), q, tuple(top1))
+        def wanted(level: Level) -> bool:
+            return least_p <= 0 or bool(path_p[list(level.parents)].max() >= np.float32(least_p))
+
+        tokens = self._fill(g, root, tree, pick, wanted)
+        return HeadDraft(tokens, q, tuple(top1), n_levels)
 
     def draft_sampled(
         self, g: FloatArray, root: int, tree: StaticTree, temperature: float, rng: np.random.Generator
@@ -119,15 +131,24 @@ class ReferenceHeads:
         return SampledDraft(self._fill(g, root, tree, pick), children, laws, self.rows)
 
     def _fill(
-        self, g: FloatArray, root: int, tree: StaticTree, pick: Callable[[Level, FloatArray, Sequence[int]], Picks]
+        self,
+        g: FloatArray,
+        root: int,
+        tree: StaticTree,
+        pick: Callable[[Level, FloatArray, Sequence[int]], Picks],
+        wanted: Callable[[Level], bool] = lambda level: True,
     ) -> IntArray:
-        """The token of each node. `pick` gets a level, logits, and which row of them belongs to each of its nodes."""
+        """The token of each node, -1 below the first level (but the root's) that is not `wanted`. `pick` gets a level,
+        logits, and which row of them belongs to each of its nodes."""
         spec = self.spec
         check_tree(spec, tree)
         g = checked_state(spec, g, root)
-        tokens = np.full(tree.n_nodes, root, dtype=np.int32)
+        tokens = np.full(tree.n_nodes, -1, dtype=np.int32)
+        tokens[0] = root
         sums = self._first_sums(g)
         for head, level in enumerate(tree.levels):
+            if head > 0 and not wanted(level):
+                break
             if spec.grounded:
                 # the sums of the nodes above, but for the head that these have answered
                 sums = sums[list(level.above), min(head, 1) :] + self._products(head + 1, tokens[list(level.parents)])

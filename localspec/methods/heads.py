@@ -23,13 +23,19 @@ from localspec.methods.sampled import DraftSampling, DrawRates
 from localspec.static_tree import StaticTree
 from localspec.tree import Tree
 
+#: the probability that heads seldom give a token more than: their best token has .4 to .5 on average
+TYPICAL_Q = 0.5
+
 
 class Evaluator(Protocol):
-    """Heads that can draft: `localspec.heads.reference`, or native ones. `depth` is that of their deepest tree."""
+    """Heads that can draft: `localspec.heads.reference`, or native ones. `depth` is that of their deepest tree.
+
+    Levels that would hang below nodes less likely than `least_p` only are not drafted; all are at 0.
+    """
 
     depth: int
 
-    def draft(self, g: FloatArray, root: int, tree: StaticTree) -> HeadDraft: ...
+    def draft(self, g: FloatArray, root: int, tree: StaticTree, least_p: float = 0.0) -> HeadDraft: ...
 
 
 @runtime_checkable
@@ -87,17 +93,21 @@ class HeadsDrafter:
         if max_nodes <= 1 or self._hidden is None:
             return Tree.root(self._root)
         self._tree = next((tree for tree in self._trees if tree.n_nodes >= max_nodes), self._trees[-1])
-        tree = self._likely(self._hidden) if self._chance is None else self._drawn(self._hidden, *self._chance)
+        hidden, chance = self._hidden, self._chance
+        tree = self._likely(hidden, least_p) if chance is None else self._drawn(hidden, *chance)
         return tree.likeliest(max_nodes, least_p)
 
-    def _likely(self, hidden: FloatArray) -> Tree:
-        draft = self._heads.draft(hidden, self._root, self._tree)
+    def _likely(self, hidden: FloatArray, least_p: float) -> Tree:
+        """The drafted levels of the tree: all where a score needs them, else those that may have nodes of `least_p`."""
+        deeper = 0.0 if self._scored else least_p / TYPICAL_Q
+        draft = self._heads.draft(hidden, self._root, self._tree, deeper)
         self._top1 = draft.top1
-        parents = self._tree.topology.parents
+        n = self._tree.ends[draft.n_levels]
+        parents = self._tree.topology.parents[:n]
         p = [1.0]
-        for parent, q in zip(parents[1:], draft.q[1:].tolist(), strict=True):
+        for parent, q in zip(parents[1:], draft.q[1:n].tolist(), strict=True):
             p.append(p[parent] * q)
-        return Tree.of(parents, draft.tokens.tolist(), p)
+        return Tree.of(parents, draft.tokens[:n].tolist(), p)
 
     def _drawn(self, hidden: FloatArray, sampling: DraftSampling, heads: SamplingEvaluator) -> Tree:
         """The tree by chance. Nothing that decides which of it is verified may look at what was drawn: not the

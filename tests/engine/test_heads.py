@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,30 @@ def test_heads_of_all_types(model: Model, write: Write, load, kind: str, weight_
     heads, reference = load(path, flags, n_threads=2), reference_of(path, model)
     for tree in trees_for(heads):
         assert_drafted(heads.draft(state(), 9, tree), reference, state(), 9, tree, TOLERANCE[weight_type])
+
+
+@GRAPHS
+@pytest.mark.parametrize("kind", ["hydra-mlp", "medusa", "trimmed"])
+def test_levels_below_unlikely_nodes_are_left_out(model: Model, write: Write, load, kind: str, flags: int) -> None:
+    path = write("f32", **SPECS[kind])
+    heads, reference = load(path, flags, n_threads=2), reference_of(path, model)
+    seen = set()
+    for tree in trees_for(heads):
+        for seed, least_p in product(range(2), (0.0, 1e-6, 0.02, 0.1, 0.3, 2.0)):
+            whole = heads.draft(state(seed), 7, tree)
+            draft, expected = (each.draft(state(seed), 7, tree, least_p) for each in (heads, reference))
+            assert draft.n_levels == expected.n_levels
+            np.testing.assert_array_equal(draft.tokens, expected.tokens)
+            np.testing.assert_allclose(draft.q, expected.q, rtol=1e-5)
+            np.testing.assert_allclose(draft.top1, expected.top1, rtol=1e-5)
+            n = tree.ends[draft.n_levels]
+            np.testing.assert_array_equal(draft.tokens[:n], whole.tokens[:n])
+            np.testing.assert_array_equal(draft.q[:n], whole.q[:n])
+            assert draft.top1[: draft.n_levels] == whole.top1[: draft.n_levels]
+            assert (draft.tokens[n:] == -1).all() and not draft.q[n:].any() and not any(draft.top1[draft.n_levels :])
+            assert whole.n_levels == tree.depth and (least_p or n == tree.n_nodes)
+            seen.add(draft.n_levels)
+    assert seen == {0, 1, 2, 3, 4}
 
 
 def test_the_kernels_of_llama_cpp_serve_as_well(write: Write, make_patched: MakePatched, tmp_path: Path) -> None:

@@ -50,6 +50,35 @@ def test_a_tree_is_what_the_naive_evaluation_drafts(heads):
     np.testing.assert_allclose(draft.q, q, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["hydra-mlp", "medusa", "trimmed"])
+def test_levels_below_unlikely_nodes_are_not_evaluated(kind):
+    asked = []
+
+    def embed(ids):
+        asked.append(len(ids))
+        return EMBED[ids]
+
+    reference = ReferenceHeads(heads_of(spec_of(**SPECS[kind])), embed)
+    tree = StaticTree.from_paths(PATHS)
+    whole = reference.draft(G, 7, tree)
+    assert whole.n_levels == 4 and (whole.tokens >= 0).all()
+    p = np.ones(tree.n_nodes, dtype=np.float32)
+    for node, parent in enumerate(tree.topology.parents[1:], start=1):
+        p[node] = p[parent] * whole.q[node]
+    best = [p[list(level.parents)].max() for level in tree.levels]
+    for least_p in (0.0, *best[1:], best[1] * 1.01, best[2] * 1.01, 2.0):
+        asked.clear()
+        draft = reference.draft(G, 7, tree, float(least_p))
+        # no level's best is better than that of the level above
+        n_levels = sum(above >= least_p for above in best[1:]) + 1
+        n = tree.ends[n_levels]
+        assert draft.n_levels == n_levels
+        assert len(asked) == (n_levels if reference.spec.grounded else 0)
+        assert draft.tokens.tolist() == [*whole.tokens[:n], *[-1] * (tree.n_nodes - n)]
+        assert draft.q.tolist() == [*whole.q[:n], *[0] * (tree.n_nodes - n)]
+        assert draft.top1 == (*whole.top1[:n_levels], *[0.0] * (4 - n_levels))
+
+
 def test_partial_sums_give_the_logits_of_the_concatenation(heads):
     reference = ReferenceHeads(heads, EMBED)
     g = hidden_states(6)

@@ -4,11 +4,12 @@
 //
 // Head i predicts the token at depth i + 1 of a tree whose root is the last token written. The tree is static: its shape, and
 // which of a head's best tokens each node takes, are given beforehand. A plan holds the graph that drafts all of it, on the
-// device where the model computes its logits. Plans are kept: drafting another tree is taking another plan.
+// device where the model computes its logits. Plans are kept: drafting another tree is taking another plan. A level that would
+// hang below unlikely nodes only can be left out at each draft: on the CPU its time is saved.
 //
 //   heads = llama_heads_load(model, "heads.gguf", 0);
 //   plan  = llama_heads_plan_init(heads, n_nodes, parents, ranks);
-//   llama_heads_draft(plan, ctx, hidden, root, tokens, q, top1);    // as often as wanted
+//   llama_heads_draft(plan, ctx, hidden, root, 0.0f, tokens, q, top1, &n_levels);    // as often as wanted
 //
 // The file is the GGUF of architecture "hydra" that localspec writes. Heads with a prefix layer are refused.
 //
@@ -81,19 +82,25 @@ LLAMA_API int32_t llama_heads_n_splits(
                    const int32_t * ranks);
 
 // draft the tree, with the threads and back ends that ctx, a context of the same model, uses for a single token
-//   hidden  [n_embd], hidden state after the final norm where the root was predicted
-//   tokens  [n_nodes], the root's is root
-//   q       [n_nodes], probability of a token under its head: softmax over the tokens that can be drafted. the root's is 1
-//   top1    [depth of the tree], the largest probability of each head along the path of rank 0, as far as nodes of this path
-//           have children; 0 below
+//   hidden    [n_embd], hidden state after the final norm where the root was predicted
+//   least_p   a level is drafted if a node that it hangs below has this p at the least, the product of q along its path. the
+//             first level always is, and none below one that is not; all are when least_p <= 0. the same on all devices
+//   tokens    [n_nodes], the root's is root, LLAMA_TOKEN_NULL in levels that are not drafted
+//   q         [n_nodes], probability of a token under its head: softmax over the tokens that can be drafted. the root's is 1,
+//             0 in levels that are not drafted
+//   top1      [depth of the tree], the largest probability of each head along the path of rank 0, as far as nodes of this path
+//             have children and their level is drafted; 0 below
+//   n_levels  levels that were drafted, the depth of the tree or fewer
 LLAMA_API int32_t llama_heads_draft(
         struct llama_heads_plan * plan,
            struct llama_context * ctx,
                     const float * hidden,
                     llama_token   root,
+                          float   least_p,
                     llama_token * tokens,
                           float * q,
-                          float * top1);
+                          float * top1,
+                        int32_t * n_levels);
 
 #ifdef __cplusplus
 }

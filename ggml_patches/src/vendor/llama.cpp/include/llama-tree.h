@@ -17,7 +17,7 @@
 
 #include "llama.h"
 
-#define LLAMA_LOCALSPEC_ABI  7
+#define LLAMA_LOCALSPEC_ABI  8
 #define LLAMA_TREE_MAX_NODES 256
 #define LLAMA_TREE_MAX_TOP_K 16
 

@@ -10,7 +10,8 @@
 static constexpr int64_t PACKED_ROWS = 64; // at a multiple of so many rows packed weights can be cut
 
 llama_heads_plan::llama_heads_plan(const llama_heads & heads, int32_t n_nodes, const int32_t * parents, const int32_t * ranks, bool place) :
-    heads(heads), levels(llama_heads_levels(n_nodes, parents, ranks)), tokens(n_nodes), q(n_nodes, 1.0f), top1(levels.size()) {
+    heads(heads), levels(llama_heads_levels(n_nodes, parents, ranks)), tokens(n_nodes), q(n_nodes, 1.0f), top1(levels.size()),
+    p(n_nodes, 1.0f) {
     if ((int32_t) levels.size() > heads.spec.n_heads) {
         throw std::runtime_error(format("a tree of depth %zu is too deep for %d heads", levels.size(), heads.spec.n_heads));
     }
@@ -160,9 +161,11 @@ ggml_tensor * llama_heads_plan::build_next(size_t d, ggml_tensor * ids, int64_t 
 void llama_heads_plan::build() {
     const auto &  spec    = heads.spec;
     const auto &  w       = *heads.weights;
-    const size_t  n_nodes = levels.size()*(40 + 4*spec.n_layers);
+    const size_t  n_level = 40 + 4*spec.n_layers;
+    const size_t  n_nodes = levels.size()*n_level;
+    const size_t  n_bytes = ggml_tensor_overhead()*n_nodes + ggml_graph_overhead_custom(n_nodes, false);
 
-    ctx      .reset(ggml_init({ ggml_tensor_overhead()*n_nodes + ggml_graph_overhead_custom(n_nodes, false), nullptr, true }));
+    ctx      .reset(ggml_init({ n_bytes + levels.size()*ggml_graph_overhead_custom(n_level, false), nullptr, true }));
     ctx_fixed.reset(ggml_init({ ggml_tensor_overhead()*(2 + 2*levels.size()), nullptr, true }));
     if (!ctx || !ctx_fixed) {
         throw std::runtime_error("memory does not suffice");
@@ -191,11 +194,23 @@ void llama_heads_plan::build() {
         }
         ggml_tensor * logits = build_blocks(d, spec.grounded ? x : input);
         if (heads.host_ops) {
+            const int first = ggml_graph_n_nodes(gf);
             x = llama_heads_pick(ctx.get(), logits, &host[d]);
             ggml_build_forward_expand(gf, x);
+            add_level_graph(first);
         } else {
             x = build_pick(d, logits);
         }
+    }
+}
+
+// The nodes of gf from `first` on as a graph of their own. Memory is given to gf, whose nodes may share it one after the other: so
+// these graphs can be computed in their order, each once, as far as wanted.
+void llama_heads_plan::add_level_graph(int first) {
+    const int n = ggml_graph_n_nodes(gf);
+    level_graphs.push_back(ggml_new_graph_custom(ctx.get(), n - first, false));
+    for (int i = first; i < n; ++i) {
+        ggml_graph_add_node(level_graphs.back(), ggml_graph_node(gf, i));
     }
 }
 
@@ -344,4 +359,28 @@ void llama_heads_plan::read_results() {
             }
         }
     }
+}
+
+bool llama_heads_plan::goes_on(float least_p) {
+    bool likely = least_p <= 0;
+    for (const auto & row : levels[n_levels].rows) {
+        for (const auto & child : row.children) {
+            p[child.node] = p[row.node]*q[child.node];
+            likely = likely || (child.next_row >= 0 && p[child.node] >= least_p);
+        }
+    }
+    n_levels++;
+    if (likely && n_levels < (int32_t) levels.size()) {
+        return true;
+    }
+    for (size_t d = n_levels; d < levels.size(); ++d) {
+        for (const auto & row : levels[d].rows) {
+            for (const auto & child : row.children) {
+                tokens[child.node] = LLAMA_TOKEN_NULL;
+                q     [child.node] = 0.0f;
+            }
+        }
+        top1[d] = 0.0f;
+    }
+    return false;
 }

@@ -32,6 +32,10 @@ struct llama_heads_plan {
     // after the graph was computed: tokens, q and top1 of all nodes
     void read_results();
 
+    // One more level is drafted: whether the next one is to be as well, by the rule of least_p in llama-heads.h. When not, what is
+    // left of the results is blank.
+    bool goes_on(float least_p);
+
     // bytes that these two copy
     int64_t n_bytes_sent()    const;
     int64_t n_bytes_fetched() const;
@@ -44,11 +48,13 @@ struct llama_heads_plan {
 
     std::vector<llama_heads_level> levels;
     ggml_cgraph *                  gf = nullptr; // nullptr: nothing is drafted
+    std::vector<ggml_cgraph *>     level_graphs; // its parts, to be computed one after the other. empty but for host_ops
 
     // results
     std::vector<llama_token> tokens;
     std::vector<float>       q;
     std::vector<float>       top1;
+    int32_t                  n_levels = 0;
 
 private:
     // what the host reads of a level's graph, of operations of ggml alone
@@ -58,6 +64,7 @@ private:
     };
 
     void build();
+    void add_level_graph(int first);
     ggml_tensor * build_sums  (size_t d, ggml_tensor * x, ggml_tensor * above);
     ggml_tensor * build_x     (ggml_tensor * sums);
     ggml_tensor * build_blocks(size_t d, ggml_tensor * x);
@@ -75,6 +82,7 @@ private:
     ggml_gallocr_ptr        alloc;
     ggml_tensor *           input   = nullptr;
     ggml_tensor *           results = nullptr; // all outputs, one after the other, so that one copy fetches them
+    std::vector<float>      p; // of each node that was drafted, the product of q along its path
     std::vector<float>      input_data;
     std::vector<char>       results_data;
 

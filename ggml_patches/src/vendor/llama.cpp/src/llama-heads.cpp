@@ -129,8 +129,32 @@ int32_t llama_heads_n_splits(const llama_heads * heads, int32_t n_nodes, const i
     }
 }
 
+static ggml_status compute(llama_heads_plan & plan, llama_context & ctx, float least_p) {
+    // a device computes all levels at once, as fetching each of them would take longer than what is saved
+    const bool by_level = least_p > 0 && !plan.level_graphs.empty();
+
+    if (!by_level) {
+        const auto status = ctx.graph_compute_on(plan.heads.dev, plan.gf);
+        if (status != GGML_STATUS_SUCCESS) {
+            return status;
+        }
+        plan.read_results();
+    }
+    plan.n_levels = 0;
+    do {
+        if (by_level) {
+            const auto status = ctx.graph_compute_on(plan.heads.dev, plan.level_graphs[plan.n_levels]);
+            if (status != GGML_STATUS_SUCCESS) {
+                return status;
+            }
+        }
+    } while (plan.goes_on(least_p));
+    return GGML_STATUS_SUCCESS;
+}
+
 int32_t llama_heads_draft(
-        llama_heads_plan * plan, llama_context * ctx, const float * hidden, llama_token root, llama_token * tokens, float * q, float * top1) {
+        llama_heads_plan * plan, llama_context * ctx, const float * hidden, llama_token root, float least_p,
+        llama_token * tokens, float * q, float * top1, int32_t * n_levels) {
     const auto & heads = plan->heads;
 
     if (&ctx->get_model() != &heads.model || !hidden || root < 0 || root >= heads.spec.n_vocab) {
@@ -140,16 +164,16 @@ int32_t llama_heads_draft(
     plan->set_input(hidden, root);
 
     if (plan->gf) {
-        const auto status = ctx->graph_compute_on(heads.dev, plan->gf);
+        const auto status = compute(*plan, *ctx, least_p);
         if (status != GGML_STATUS_SUCCESS) {
             LLAMA_LOG_ERROR("%s: computing failed with status %d\n", __func__, status);
             return status == GGML_STATUS_ABORTED ? LLAMA_HEADS_ABORTED : LLAMA_HEADS_FAILED;
         }
-        plan->read_results();
     }
     std::copy(plan->tokens.begin(), plan->tokens.end(), tokens);
     std::copy(plan->q     .begin(), plan->q     .end(), q);
     std::copy(plan->top1  .begin(), plan->top1  .end(), top1);
+    *n_levels = plan->n_levels;
 
     return LLAMA_HEADS_OK;
 }

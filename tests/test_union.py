@@ -50,12 +50,14 @@ class Drafter:
         self.tree = tree
         self.calls = 0
         self.seen = 0
+        self.least_p = -1.0
 
     def start(self, prompt: Sequence[int]) -> None:
         pass
 
     def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
         self.calls += 1
+        self.least_p = least_p
         return self.tree
 
     def observe(self, tree: Tree, rows: Rows, walk: Walk) -> None:
@@ -113,6 +115,15 @@ def test_heads_that_cost_more_than_they_bring_are_tried_now_and_then_only() -> N
     assert set(sizes[-2 * RETRY_EVERY :]) == {4, 7}
     assert sizes[-2 * RETRY_EVERY :].count(7) == 2
     assert heads.calls == drafter.n_asked < 20
+
+
+def test_the_heads_are_told_what_is_not_worth_drafting() -> None:
+    drafter, heads = union(price=0.0)
+    drafter.propose(16, 0.05)
+    assert heads.least_p == 0.05
+    heads = Drafter(GUESSED)
+    UnionDrafter(Drafter(KNOWN), heads, None).propose(16, 0.07)
+    assert heads.least_p == 0.07
 
 
 def test_probes_ask_the_heads_in_turn() -> None:

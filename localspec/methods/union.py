@@ -92,7 +92,11 @@ class UnionDrafter:
         self.n_steps = self.n_asked = 0
 
     def propose(self, max_nodes: int, least_p: float = 0.0) -> Tree:
-        """The tree of ptd, joined with that of the heads if they are asked: the likeliest nodes of both."""
+        """The tree of ptd, joined with that of the heads if they are asked: the likeliest nodes of both.
+
+        The heads leave nodes out by their own estimates, and a node may be likelier where ptd drafted it too. That is
+        rare: of SmolLM2's drafts worth verifying in the joint tree, 3 % hang below levels that the heads end at.
+        """
         known = self._ptd.propose(max_nodes, least_p)
         if max_nodes <= 1:
             return known

@@ -11,7 +11,7 @@ import pytest
 from localspec.heads.draws import SampledDraft
 from localspec.heads.reference import HeadDraft
 from localspec.methods.base import Walk
-from localspec.methods.heads import TYPICAL_Q, HeadsDrafter
+from localspec.methods.heads import DEEPER, HeadsDrafter
 from localspec.methods.sampled import DraftSampling
 from localspec.static_tree import StaticTree
 
@@ -114,7 +114,7 @@ def test_a_level_is_drafted_for_nodes_that_are_worth_verifying_unless_a_score_ne
         step(drafter, (), (8,))
         drafter.propose(16)
         drafter.propose(16, 0.05)
-        assert heads.least == ([0.0, 0.0] if scored else [0.0, 0.05 / TYPICAL_Q])
+        assert heads.least == ([0.0, 0.0] if scored else [0.0, DEEPER * 0.05])
 
 
 def test_the_score_is_that_of_this_step() -> None:

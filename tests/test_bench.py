@@ -280,7 +280,7 @@ def test_steps_are_timed_in_the_middle_of_every_answer(monkeypatch: pytest.Monke
 
     def measured(ctx: object, *, tokens: list[int], n_context: int, **_: object) -> Measurement | None:
         asked.append((tokens, n_context))
-        return Measurement(CostCurve((1, 2), (1.0, 1.0 + n_context)), True) if len(tokens) > 3 else None
+        return Measurement(CostCurve((1, 2), (1.0, 1.0 + n_context)), n_context > 5) if len(tokens) > 3 else None
 
     monkeypatch.setattr(step_costs, "measure", measured)
     costs = step_costs.StepCosts(CostCurve((1, 2), (1.0, 1.5)))
@@ -290,6 +290,7 @@ def test_steps_are_timed_in_the_middle_of_every_answer(monkeypatch: pytest.Monke
     assert asked[1:] == [([*range(10), 7, 8], 11), ([0, 1, 2, 7, 8], 4), ([0, 7, 8], 2)]
     curves = costs.curves({"code": [], "chat": []})
     assert [curves[task].cost(2) for task in ("code", "chat", "all")] == [5.0, 1.5, 5.0]
+    assert (costs.n_timed, costs.n_unsteady) == (3, 2)
 
 
 def test_a_slow_minute_of_the_machine_does_not_bend_the_curve() -> None:

@@ -52,3 +52,13 @@ def test_without_timed_steps_there_are_none() -> None:
     out = io.StringIO()
     report.print_report(Console(file=out, width=80), result)
     assert "By cost" not in out.getvalue()
+
+
+@pytest.mark.parametrize(("timed", "told"), [((8, 3), False), ((8, 5), True)])
+def test_a_machine_too_busy_for_timing_steps_is_told(timed: tuple[int, int], told: bool) -> None:
+    runs = [a_run("plain", 20, {1: 20}), a_run("ptd", 20, {1: 4, 4: 3})]
+    result = BenchResult(HEADER, runs, curves={"code": CURVE, "all": CURVE}, timed=timed)
+    out = io.StringIO()
+    report.print_report(Console(file=out, width=200), result)
+    assert ("busy in 5 of 8 timings" in out.getvalue()) == told
+    assert report.to_dict(result)["timed"] == {"answers": timed[0], "unsteady": timed[1]}

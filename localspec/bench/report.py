@@ -143,6 +143,7 @@ def to_dict(result: BenchResult) -> dict[str, Any]:
         "asking": [asdict(row) for row in tree_report.asking_rows(result.runs)],
         "picking": None if picking is None else asdict(picking),
         "curves": {task: curve.to_dict() for task, curve in result.curves.items()},
+        "timed": {"answers": result.timed[0], "unsteady": result.timed[1]},
         "by_cost": [asdict(row) for row in cost_rows(result)],
         "bounds": [{"method": m, "task": t, **asdict(bound)} for (m, t), bound in result.bounds.items()],
         "runs": [run.to_dict() for run in result.runs],
@@ -196,6 +197,10 @@ def print_report(console: Console, result: BenchResult) -> None:
     if by_cost:
         console.print()
         _print_whole(console, cost_table(by_cost))
+        timed, unsteady = result.timed
+        if 2 * unsteady > timed:
+            busy = f"the machine was busy in {unsteady} of {timed} timings of steps"
+            say(f"{busy}: bounds and ratios by cost are uncertain")
     for line in tree_report.footnotes(result.runs):
         say(f"\n{line}")
     for line in off_lines(result.runs):

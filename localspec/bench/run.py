@@ -75,6 +75,8 @@ class BenchResult:
     bounds: dict[tuple[str, str], Bound] = field(default_factory=dict)
     #: what steps cost in the answers of each task, timed when bounds were asked for
     curves: Mapping[str, CostCurve] = field(default_factory=dict)
+    #: answers in which they were timed, and those of them where the machine was too busy to rely on it
+    timed: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ def bench(
                 ground.take(prompt, methods[-1])
                 tell()
     if ground is not None:
-        result.curves = ground.curves()
+        result.curves, result.timed = ground.curves(), ground.timed
         result.bounds = ground.bounds(methods, result.curves)
     return result
 
@@ -260,6 +262,10 @@ class _Ground:
         session.forget()
         self._costs.time(session.ctx, answer)
         self.answers.append(answer)
+
+    @property
+    def timed(self) -> tuple[int, int]:
+        return self._costs.n_timed, self._costs.n_unsteady
 
     def curves(self) -> Mapping[str, CostCurve]:
         return self._costs.curves(by_task(self.answers))

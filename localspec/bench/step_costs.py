@@ -30,6 +30,8 @@ class StepCosts:
     def __init__(self, fallback: CostCurve) -> None:
         self._fallback = fallback
         self._by_task: dict[str, list[CostCurve]] = {}
+        #: answers in which steps were timed, and those of them where the machine was too busy to rely on it
+        self.n_timed = self.n_unsteady = 0
 
     def time(self, ctx: TreeContext, answer: LoggedAnswer) -> None:
         """Time steps in this answer: attention makes nodes dearer in longer texts. Empties sequence 0."""
@@ -42,6 +44,8 @@ class StepCosts:
         )
         if measured is not None:
             self._by_task.setdefault(answer.task, []).append(measured.curve)
+            self.n_timed += 1
+            self.n_unsteady += not measured.reliable
 
     def curves(self, tasks: Mapping[str, object]) -> dict[str, CostCurve]:
         """The curve of each of `tasks` and of `ALL`."""

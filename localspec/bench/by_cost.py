@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from localspec.bench.bound import by_task
 from localspec.bench.run import PLAIN, BenchResult, Run
 from localspec.bench.step_costs import ALL
+from localspec.bench.tables import task_table
 from localspec.calibrate.curve import CostCurve
 
 if TYPE_CHECKING:
@@ -69,13 +70,7 @@ def cost_rows(result: BenchResult) -> list[CostRow]:
 
 def cost_table(rows: Sequence[CostRow]) -> Table:
     """The rows for people."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("Task", no_wrap=True)
-    table.add_column("Method", no_wrap=True)
-    for name in ("by cost", "bound", "of it", "least", "slower"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = task_table("by cost", "bound", "of it", "least", "slower")
     last = rows[0].task
     for row in rows:
         if row.task != last:

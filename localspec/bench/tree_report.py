@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localspec.bench.run import Run
+from localspec.bench.tables import task_table
 from localspec.bench.usage import TreeUse, Usage
 
 if TYPE_CHECKING:
@@ -101,13 +102,7 @@ def picking(runs: Sequence[Run]) -> Picking | None:
 
 def tree_table(rows: Sequence[TreeRow]) -> Table:
     """The rows for people; trees that no step had are left out."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("Task", no_wrap=True)
-    table.add_column("Method", no_wrap=True)
-    for name in ("tree", "share", "expected", "measured"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = task_table("tree", "share", "expected", "measured")
     last = rows[0].task
     for row in rows:
         if row.task != last:

@@ -11,7 +11,7 @@ import math
 #: log deviations up to this one are what step times scatter by
 SCATTER = math.log(1.3)
 #: largest log deviation that a single step can bring about, and several
-_CLIP, _CLIP_WIDE = math.log(2.0), math.log(8.0)
+CLIP, CLIP_WIDE = math.log(2.0), math.log(8.0)
 
 
 class Hiccups:
@@ -43,7 +43,7 @@ class Hiccups:
         self._row.append(off)
         if not self.believed:
             return 0.0
-        limit = max(_CLIP, min(_CLIP_WIDE, *map(abs, self._row[-2:])))
+        limit = max(CLIP, min(CLIP_WIDE, *map(abs, self._row[-2:])))
         return min(max(off, -limit), limit)
 
     def vouch(self) -> None:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Protocol
 
 from localspec.calibrate.curve import CostCurve
-from localspec.calibrate.hiccups import SCATTER, Hiccups
+from localspec.calibrate.hiccups import CLIP, CLIP_WIDE, SCATTER, Hiccups
 
 #: cost of a further node, in plain steps, assumed before anything is known
 DEFAULT_SLOPE = 0.75
@@ -78,8 +78,6 @@ class OnlineCost:
     _FASTER = 0.95
     #: when so many in a row do; a single one is scatter
     _N_FASTER = 3
-    _CLIP = math.log(2.0)
-    _CLIP_WIDE = math.log(8.0)
     #: plain steps that doubtful ones may take, beyond what is believed, until a plain step has to tell
     _MOST_HELD = 1.5
     _RATE = 0.2
@@ -111,6 +109,7 @@ class OnlineCost:
     def start(self) -> None:
         """A new generation: another context length, so the plain step has to be measured anew."""
         self._n_plain, self._n_needed = 0, 1
+        self._faster = []
         self._plain_hiccups.dismiss()
         self._dismiss()
 
@@ -172,7 +171,7 @@ class OnlineCost:
         believed = self._tree_hiccups.freed(off)
         cost = self.relative[n - 1] * math.exp(believed)
         if not self._tree_hiccups.believed:
-            self._held += self.relative[n - 1] * math.exp(min(off, self._CLIP_WIDE)) - cost
+            self._held += self.relative[n - 1] * math.exp(min(off, CLIP_WIDE)) - cost
             return believed, cost
         if abs(believed) > SCATTER:  # a change, not the end of a hiccup
             cost += self._held
@@ -194,7 +193,7 @@ class OnlineCost:
         """Let the sizes near `n` share a log deviation: fully at n, not at all at 2.8 times as many or few."""
         first, shares = self._shares[n - 1] or self._share(n)
         end = first + len(shares)
-        step = (self._RATE if abs(off) <= self._CLIP else 2 * self._RATE) * off
+        step = (self._RATE if abs(off) <= CLIP else 2 * self._RATE) * off
         near = self._log_factor[first:end]
         self._log_factor[first:end] = [factor + step * share for factor, share in zip(near, shares, strict=True)]
         self._learned = True
@@ -223,12 +222,12 @@ class OnlineCost:
         if self._n_plain == 0:
             # This context length may be far from what was measured before, or this was a hiccup: look again.
             self._n_needed = 1 if abs(off) < SCATTER else 2
-            rate, off = 1.0, min(max(off, -self._CLIP_WIDE), self._CLIP_WIDE)
+            rate, off = 1.0, min(max(off, -CLIP_WIDE), CLIP_WIDE)
         elif self._n_plain == 1 and off < 0:
             rate = 1.0
         else:
             rate, off = max(self._RATE, 1 / (1 + self._n_plain)), self._plain_hiccups.freed(off)
-            if self._plain_hiccups.believed:
+            if self._plain_hiccups.believed:  # the machine is as it was, so trees that deviate have changed
                 self._tree_hiccups.vouch()
             else:
                 self._dismiss()

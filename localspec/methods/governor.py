@@ -95,6 +95,7 @@ class Governor:
         self._least_due = 0
         self._last_plain = 0
         self._on_since = 0
+        #: of a step, lately
         self._mean_tokens = self._mean_cost = 1.0
         self._gap = 0.0
         self._look_gap = LOOK_EVERY

@@ -3,8 +3,9 @@
 //   bench-tree-ops [threads]
 //
 // Prints lower quartiles of interleaved rounds in milliseconds. Masks: the loop of llama_kv_cache::set_input_kq_mask with its tree
-// pass, on an array of cells like its own; a map of the cells for the operation is not counted. Statistics: llama_row_top_k and
-// llama_row_lse for one row after the other, on one thread, and a graph of operations that llama.cpp has anyway.
+// pass, on an array of cells like its own, and without this pass, as llama.cpp has it, for a tree whose leaves are sequences; a map of
+// the cells for the operation is not counted. Statistics: llama_row_top_k and llama_row_lse for one row after the other, on one
+// thread, and a graph of operations that llama.cpp has anyway.
 
 #include "tree-ops.h"
 
@@ -40,7 +41,7 @@ static std::vector<double> quartiles(const std::vector<std::function<void()>> & 
 // what llama_kv_cache does for a causal mask of F16, without a window or with a sliding one
 class host_mask {
 public:
-    explicit host_mask(const forest & f, int n_window) : f(f), n_window(n_window), pos(f.positions()), seq(f.cells.size()) {
+    host_mask(const forest & f, int n_window) : f(f), n_window(n_window), pos(f.positions()), seq(f.cells.size()) {
         for (size_t j = 0; j < f.cells.size(); ++j) {
             const auto & cell = f.cells[j];
             if (cell.owner < 0) {
@@ -56,9 +57,13 @@ public:
         data.resize(f.cells.size()*f.tokens.size());
     }
 
+    // of a tree as sequences: a cell is in those that `sequences` says
+    host_mask(const forest & f, int n_window, std::vector<std::bitset<256>> sequences) :
+        data(f.cells.size()*f.tokens.size()), f(f), n_window(n_window), pos(f.positions()), seq(std::move(sequences)) {}
+
     void build() {
         ordinary();
-        for (size_t i = 0; i < f.tokens.size(); ++i) {
+        for (size_t i = 0; !tree_cells.empty() && i < f.tokens.size(); ++i) {
             const auto & token = f.tokens[i];
             const auto & nodes = tree_cells.at(token.owner);
             for (size_t g = 0; g < nodes.size(); ++g) {
@@ -114,12 +119,46 @@ private:
         }
     }
 
-    const forest &                                f;
+    const forest                                  f;
     const int                                     n_window;
     std::vector<int32_t>                          pos;
     std::vector<std::bitset<256>>                 seq;
     std::unordered_map<int, std::vector<int32_t>> tree_cells;
 };
+
+// the forest as llama.cpp can have it without trees: every leaf is a sequence, which holds its path and the prefix below it
+static host_mask mask_of_leaves(forest f, int n_window) {
+    const auto last_node = [](const std::vector<bool> & sees) { // parents come first
+        return (int) (sees.rend() - std::find(sees.rbegin(), sees.rend(), true)) - 1;
+    };
+
+    // paths that are part of no other
+    std::vector<forest::token> leaves;
+    for (const auto & token : f.tokens) {
+        const int  node  = last_node(token.sees);
+        const auto below = [&](const forest::token & other) { return other.owner == token.owner && other.sees[node]; };
+        const auto inner = [&](const forest::token & other) { return below(other) && other.sees != token.sees; };
+        if (std::none_of(leaves.begin(), leaves.end(), below) && std::none_of(f.tokens.begin(), f.tokens.end(), inner)) {
+            leaves.push_back(token);
+        }
+    }
+
+    std::vector<std::bitset<256>> sequences(f.cells.size());
+    for (size_t j = 0; j < f.cells.size(); ++j) {
+        for (size_t s = 0; s < leaves.size(); ++s) {
+            const auto & cell = f.cells[j];
+            sequences[j][s] = cell.owner == leaves[s].owner && (cell.node < 0 || leaves[s].sees[cell.node]);
+        }
+    }
+    for (auto & token : f.tokens) {
+        const int  node = last_node(token.sees);
+        const auto leaf = std::find_if(leaves.begin(), leaves.end(), [&](const forest::token & leaf) {
+            return leaf.owner == token.owner && leaf.sees[node];
+        });
+        token.owner = (int) (leaf - leaves.begin());
+    }
+    return host_mask(f, n_window, sequences);
+}
 
 static bool measure_mask(const char * name, int n_kv, int n_tokens, int n_owners, int n_window, int n_threads) {
     std::mt19937 rng(1);
@@ -130,16 +169,19 @@ static bool measure_mask(const char * name, int n_kv, int n_tokens, int n_owners
     tree_mask  plain(f, GGML_TYPE_F16, window, n_window);
     tree_mask  op   (f, GGML_TYPE_F16, window, n_window);
     host_mask  host (f, n_window);
+    host_mask  stock = mask_of_leaves(f, n_window);
 
     const auto t = quartiles({
         [&] { host.build(); },
         [&] { plain.compute(n_threads, true); },
         [&] { op.compute(n_threads); },
+        [&] { stock.build(); },
     }, std::max(31, 20000000/(n_kv*n_tokens)));
-    printf("TREE_MASK  %-34s host %7.3f  plain %7.3f  operation %7.3f  host/operation %5.1f\n", name, t[0], t[1], t[2], t[0]/t[2]);
+    printf("TREE_MASK  %-36s llama.cpp %7.3f  host %7.3f  plain %7.3f  operation %7.3f  llama.cpp/operation %5.1f  host/operation %5.1f\n",
+           name, t[3], t[0], t[1], t[2], t[3]/t[2], t[0]/t[2]);
     fflush(stdout);
 
-    return host.data == op.get<uint16_t>();
+    return host.data == op.get<uint16_t>() && stock.data == host.data;
 }
 
 // ids, logits, ln(sum(exp)) and entropy as good as the operations of llama.cpp can

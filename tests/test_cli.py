@@ -144,6 +144,7 @@ def test_the_version_is_the_packages() -> None:
         (["bench", "--task", "poem"], 2, "poem"),
         (["bench", "--methods", "psychic"], 2, "psychic"),
         (["bench", "--plot", "x.gif"], 2, "x.gif"),
+        (["bench", "--curve", "--limit", "3", "-t", "1"], 2, "--limit would do nothing"),
         (["verify", "--limit", "0"], 2, "limit"),
         (["calibrate", "a", "-m", "b"], 2, "twice"),
         (["pull", "no-such-model"], 2, "no-such-model"),

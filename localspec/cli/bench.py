@@ -41,6 +41,7 @@ def register(app: typer.Typer) -> None:
 
 @with_options
 def bench(
+    context: typer.Context,
     engine: EngineOptions,
     which: PromptOptions,
     accepting: AcceptOptions,
@@ -83,8 +84,9 @@ def bench(
     """
     logs.set_up()
     if curve:
-        from localspec.cli.bench_curve import bench_curve
+        from localspec.cli.bench_curve import bench_curve, refuse_others
 
+        refuse_others(context)
         bench_curve(engine, as_json, output, plot_file)
         return
     prompts = which.prompts()

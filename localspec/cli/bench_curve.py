@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.cli.options import EngineOptions
+import typer
+
+from localspec.cli.options import EngineOptions, LogOptions
+from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.curve import CurveResult
+
+#: parameters of `bench` that go with --curve
+_USED = {"curve", "as_json", "output", "plot_file"} | {
+    field.name for group in (EngineOptions, LogOptions) for field in dataclasses.fields(group)
+}
+
+
+def refuse_others(context: typer.Context) -> None:
+    """Raise `UsageError` for options of `bench` on the command line that --curve would not look at."""
+    others = [
+        param.opts[0]
+        for param in context.command.params
+        if param.name not in _USED and _is_given(context, str(param.name))
+    ]
+    if others:
+        raise UsageError(
+            f"--curve measures single steps and writes no text: {', '.join(others)} would do nothing",
+            f"leave out {', '.join(others)}, or --curve",
+        )
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def bench_curve(engine: EngineOptions, as_json: bool, output: Path | None, plot_file: Path | None) -> None:

@@ -59,7 +59,7 @@ class Feeder:
         labels, valid = self.labels(batch.tokens), torch.from_numpy(batch.valid).to(self.device)
         later = [slice(1 + i, 1 + i + RUN) for i in range(self.n_heads)]
         return u, Targets(
-            hidden=hidden[:, 1:],
+            hidden=hidden[:, 1:].contiguous(),  # products of a strided view are up to twenty times slower
             labels=torch.stack([labels[:, rows] for rows in later]),
             valid=torch.stack([valid[:, rows] for rows in later]),
         )

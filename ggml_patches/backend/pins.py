@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Raised by one with every change of the patches or the new sources that a user can notice.
-PATCH_LEVEL = 11
+PATCH_LEVEL = 12
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ static std::mt19937 rng(42);
 
 static constexpr int32_t N_HEADS = 3;
 static constexpr int32_t N_DRAFT = 200;
+static constexpr int32_t N_LATER = 128;
 
 struct heads_writer {
     ggml_context_ptr ctx  { ggml_init({ 64*1024*1024, nullptr, false }) };
@@ -41,7 +42,7 @@ struct heads_writer {
     }
 };
 
-// grounded heads of two blocks with a trimmed vocabulary of the tokens 0, 3, 6, ..
+// grounded heads of two blocks with a trimmed vocabulary of the tokens 0, 3, 6, .., of which heads after the first know a part
 static void write_heads(const char * path, ggml_type type, int32_t n_embd, int32_t n_vocab) {
     heads_writer w;
     auto * gguf = w.gguf.get();
@@ -49,7 +50,7 @@ static void write_heads(const char * path, ggml_type type, int32_t n_embd, int32
     gguf_set_val_str(gguf, "hydra.head_arch", "hydra-mlp");
     const std::pair<const char *, uint32_t> numbers[] = {
         { "format_version", 1 }, { "head_count", N_HEADS }, { "block_count", 2 }, { "embedding_length", n_embd },
-        { "vocab_size", n_vocab }, { "draft_vocab_size", N_DRAFT } };
+        { "vocab_size", n_vocab }, { "draft_vocab_size", N_DRAFT }, { "later_vocab_size", N_LATER } };
     for (const auto & [key, value] : numbers) {
         gguf_set_val_u32(gguf, (std::string("hydra.") + key).c_str(), value);
     }

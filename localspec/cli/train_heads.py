@@ -77,7 +77,16 @@ def train_heads(
     vocab: Annotated[
         int, typer.Option("--vocab", min=1, help="Tokens that can be drafted.", rich_help_panel=HEADS)
     ] = 8192,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data.", rich_help_panel=HEADS)] = 3,
+    later_vocab: Annotated[
+        int,
+        typer.Option(
+            "--later-vocab",
+            min=0,
+            help="How many of these, the most frequent, heads after the first can draft, which saves time; 0 for all.",
+            rich_help_panel=HEADS,
+        ),
+    ] = 4096,
+    epochs: Annotated[int, typer.Option("--epochs", min=0, help="Passes over the data.", rich_help_panel=HEADS)] = 3,
     batch: Annotated[int, typer.Option("--batch", min=32, help="Positions a step.", rich_help_panel=HEADS)] = 1024,
     lr: Annotated[float, typer.Option("--lr", min=0, help="Highest learning rate.", rich_help_panel=HEADS)] = 2e-3,
     init: Annotated[
@@ -126,7 +135,9 @@ def train_heads(
     load_native()
     data_options = DataOptions("", "", tokens, max_tokens, temp, seed, parallel)
     rounding = weight_type if rounded else ""
-    head_options = HeadOptions(heads, blocks, vocab, epochs, batch, lr, seed=seed, arch=arch, rounding=rounding)
+    head_options = HeadOptions(
+        heads, blocks, vocab, later_vocab, epochs, batch, lr, seed=seed, arch=arch, rounding=rounding
+    )
     folder = work or output.with_name(f"{output.stem}-training")
     with Loaded.load(find_model(model), n_gpu_layers=gpu_layers) as loaded, interrupt_flag() as interrupted:
         training = Training(

@@ -75,9 +75,9 @@ def ranked(heads: ReferenceHeads, answer: LoggedAnswer, hidden: FloatArray, p_ba
 
 
 def _ranks(logits: FloatArray, true_rows: IntArray) -> npt.NDArray[np.int64]:
-    """Rank of the true row of each [m, n_rows], ties counted for it; `MAX_RANK` where it is -1."""
-    known = true_rows >= 0
-    true = np.take_along_axis(logits, np.maximum(true_rows, 0)[:, None], axis=1)
+    """Rank of the true row of each [m, n_rows], ties counted for it; `MAX_RANK` where there is no such row."""
+    known = (true_rows >= 0) & (true_rows < logits.shape[1])
+    true = np.take_along_axis(logits, np.where(known, true_rows, 0)[:, None], axis=1)
     found: npt.NDArray[np.int64] = (logits > true).sum(axis=1)
     return np.where(known, np.minimum(found, MAX_RANK), MAX_RANK)
 

@@ -44,6 +44,8 @@ _SIZES = {
     "n_vocab": "vocab_size",
     "n_draft_vocab": "draft_vocab_size",
 }
+#: left out where it is 0, as in files from before it
+_OPTIONAL_SIZES = {"n_later_vocab": "later_vocab_size"}
 _FLAGS = {
     "grounded": "grounded",
     "tied_blocks": "tied_blocks",
@@ -137,6 +139,9 @@ def _add_facts(writer: GGUFWriter, spec: HeadSpec) -> None:
     writer.add_string(f"{ARCH}.head_arch", spec.arch)
     for field, key in _SIZES.items():
         writer.add_uint32(f"{ARCH}.{key}", getattr(spec, field))
+    for field, key in _OPTIONAL_SIZES.items():
+        if getattr(spec, field):
+            writer.add_uint32(f"{ARCH}.{key}", getattr(spec, field))
     for field, key in _FLAGS.items():
         writer.add_bool(f"{ARCH}.{key}", getattr(spec, field))
     for field, key in _TEXTS.items():
@@ -177,6 +182,7 @@ def read_spec(path: str | Path) -> HeadSpec:
 def _spec(metadata: Mapping[str, Scalar], path: str | Path) -> HeadSpec:
     arch = _fact(metadata, "head_arch", str, path)
     values: dict[str, Any] = {field: _fact(metadata, key, int, path) for field, key in _SIZES.items()}
+    values |= {field: _fact(metadata, key, int, path, 0) for field, key in _OPTIONAL_SIZES.items()}
     values |= {field: _fact(metadata, key, bool, path) for field, key in _FLAGS.items()}
     values |= {field: _fact(metadata, key, str, path, "") for field, key in _TEXTS.items()}
     prefix = None

@@ -125,8 +125,9 @@ class ReferenceHeads:
         def pick(level: Level, logits: FloatArray, rows: Sequence[int]) -> Picks:
             softmax = softened(logits, temperature)
             for row, node in zip(rows, level.parents, strict=True):
-                laws[node] = softmax[row]
-                yield children[node], draw(softmax[row], len(children[node]), rng)
+                law = softmax[row]
+                laws[node] = np.pad(law, (0, self.spec.n_rows - len(law)))  # tokens of later rows are not drawn
+                yield children[node], draw(law, len(children[node]), rng)
 
         return SampledDraft(self._fill(g, root, tree, pick), children, laws, self.rows)
 
@@ -163,8 +164,8 @@ class ReferenceHeads:
         return self.draft(g, root, StaticTree.greedy(self.spec.n_heads if depth is None else depth))
 
     def logits(self, head: int, g: FloatArray, tokens: Sequence[Sequence[int]] | IntArray) -> FloatArray:
-        """Logits [n, n_rows] of a head for `n` paths: hidden states `g` [n, n_embd], and each path's tokens from the
-        root on, [n, head + 1]. Heads that are not grounded do not look at the tokens.
+        """Logits [n, n_rows_of(head)] of a head for `n` paths: hidden states `g` [n, n_embd], and each path's tokens
+        from the root on, [n, head + 1]. Heads that are not grounded do not look at the tokens.
 
         Raises `UsageError` for inputs that do not fit the heads.
         """
@@ -206,15 +207,16 @@ class ReferenceHeads:
         return sums[:, 1] + silu(sums[:, 0])
 
     def _logits(self, head: int, x: FloatArray) -> FloatArray:
-        """The blocks of a head that are left, and its vocabulary head: [n, n_embd] -> [n, n_rows]."""
+        """The blocks of a head that are left, and its vocabulary head: [n, n_embd] -> [n, n_rows_of(head)]."""
         spec, tensors = self.spec, self._tensors
+        n_rows = spec.n_rows_of(head)
         for block in range(1 if spec.grounded else 0, spec.n_layers):
             name = f"head.{head}.blk.{spec.stored_block(block)}.l"
             x = x + silu(x @ tensors[f"{name}.weight"].T + tensors[f"{name}.bias"])
         output = spec.output_name(head)
-        logits = x @ tensors[f"{output}.weight"].T
+        logits = x @ tensors[f"{output}.weight"][:n_rows].T
         if spec.output_bias:
-            logits += tensors[f"{output}.bias"]
+            logits += tensors[f"{output}.bias"][:n_rows]
         return logits
 
 
@@ -222,8 +224,9 @@ def check_tree(spec: HeadSpec, tree: StaticTree) -> None:
     """Refuse a tree that the heads cannot draft. Raises `UsageError`."""
     if tree.depth > spec.n_heads:
         raise UsageError(f"a tree of depth {tree.depth} is too deep for {spec.n_heads} heads")
-    if (width := max(tree.widths)) > spec.n_rows:
-        raise UsageError(f"rank {width - 1} is asked of a head that knows {spec.n_rows} tokens")
+    for head, level in enumerate(tree.levels):
+        if (width := max(level.widths)) > (n_rows := spec.n_rows_of(head)):
+            raise UsageError(f"rank {width - 1} is asked of a head that knows {n_rows} tokens")
 
 
 def checked_state(spec: HeadSpec, g: FloatArray, root: int) -> FloatArray:

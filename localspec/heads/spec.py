@@ -20,6 +20,8 @@ Shape = tuple[int, ...]
 
 #: Hydra; Hydra with a prefix layer (Hydra++); Medusa
 HYDRA, HYDRA_PREFIX, MEDUSA = ARCHS = ("hydra-mlp", "hydra-prefix-mlp", "medusa")
+#: rows of weights that native kernels keep together
+ROW_GROUP = 64
 # far more than anyone trains, few enough that a hostile file cannot ask for a table of millions of tensors
 MAX_HEADS = MAX_LAYERS = 64
 
@@ -72,8 +74,10 @@ class HeadSpec:
     `n_heads` is the depth that they draft, `n_layers` the blocks of a head. The first block of a `grounded` head i
     takes the hidden state and the embeddings of i + 1 tokens, y = R u + SiLU(L u); every other block is
     y = x + SiLU(L x + b). With `tied_blocks` the latter are one module, stored once. `n_draft_vocab` is the number of
-    tokens that can be drafted, 0 for all `n_vocab` tokens of the base model. `base_fingerprint` is that of
-    `localspec.heads.base`, empty when it is not known.
+    tokens that can be drafted, 0 for all `n_vocab` tokens of the base model. Heads after the first look at the first
+    `n_later_vocab` rows of theirs only, a multiple of `ROW_GROUP`, 0 for all: where the rows begin with the most
+    frequent tokens, they draft nearly as well and cost less. `base_fingerprint` is that of `localspec.heads.base`,
+    empty when it is not known.
 
     Raises `UsageError` for values that make no heads.
     """
@@ -85,6 +89,7 @@ class HeadSpec:
     n_vocab: int
     grounded: bool
     n_draft_vocab: int = 0
+    n_later_vocab: int = 0
     tied_blocks: bool = True
     shared_output: bool = False
     output_bias: bool = False
@@ -105,6 +110,11 @@ class HeadSpec:
             )
         if not 0 <= self.n_draft_vocab <= self.n_vocab:
             raise UsageError(f"{self.n_draft_vocab} tokens to draft do not fit a vocabulary of {self.n_vocab}")
+        if not 0 <= self.n_later_vocab <= self.n_rows or self.n_later_vocab % ROW_GROUP:
+            raise UsageError(
+                f"{self.n_later_vocab} tokens for heads after the first are no multiple of {ROW_GROUP}, or more than"
+                f" the {self.n_rows} of the first"
+            )
         if self.arch == MEDUSA and self.grounded:
             raise UsageError("Medusa heads are not grounded: they do not see the tokens drafted before")
         if (self.arch == HYDRA_PREFIX) != (self.prefix is not None):
@@ -116,6 +126,10 @@ class HeadSpec:
     def n_rows(self) -> int:
         """Rows of a vocabulary head: the tokens that can be drafted."""
         return self.n_draft_vocab or self.n_vocab
+
+    def n_rows_of(self, head: int) -> int:
+        """Rows of its vocabulary head that a head looks at, the first ones."""
+        return self.n_later_vocab if head > 0 and self.n_later_vocab else self.n_rows
 
     def n_inputs(self, head: int) -> int:
         """Vectors of width `n_embd` that the first block of a head takes: the hidden state, then embeddings."""

@@ -41,7 +41,8 @@ def measure(module: HeadsModule, feeder: Feeder, runs: Runs, max_runs: int = MAX
     for batch in runs.all(_RUNS, max_runs):
         u, targets = feeder.feed(batch)
         for head, x in enumerate(module(u)):
-            best = (x @ output.T).topk(min(TOP, len(output)), dim=-1).indices
+            rows = output[: module.spec.n_rows_of(head)]
+            best = (x @ rows.T).topk(min(TOP, len(rows)), dim=-1).indices
             valid, labels = targets.valid[head].flatten(), targets.labels[head].flatten()
             right = (best == labels.unsqueeze(1)) & valid.unsqueeze(1)
             hits[0, head] += right[:, 0].sum().cpu()

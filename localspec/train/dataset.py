@@ -29,9 +29,11 @@ def count_tokens(shards: Sequence[Shard], held_out: Sequence[bool], n_vocab: int
     return counts
 
 
-def choose_vocabulary(counts: npt.NDArray[np.int64], size: int, first_tokens: Iterable[int]) -> IntArray:
-    """The `size` tokens that can be drafted, int32, ascending: `first_tokens`, such as end tokens, then the most
-    frequent, then low ids.
+def choose_vocabulary(
+    counts: npt.NDArray[np.int64], size: int, first_tokens: Iterable[int], by_count: bool = False
+) -> IntArray:
+    """The `size` tokens that can be drafted, int32: `first_tokens`, such as end tokens, then the most frequent, then
+    low ids. They are ascending, or `by_count` the most frequent first.
 
     Raises `UsageError` when the model has fewer tokens.
     """
@@ -42,7 +44,15 @@ def choose_vocabulary(counts: npt.NDArray[np.int64], size: int, first_tokens: It
     order = np.argsort(-counts, kind="stable")
     first = np.array(sorted(first_tokens), dtype=np.int64)[:size]
     rest = order[~np.isin(order, first)][: size - len(first)]
-    return np.sort(np.concatenate([first, rest])).astype(np.int32)
+    chosen = np.sort(np.concatenate([first, rest])).astype(np.int32)
+    return chosen[np.argsort(-counts[chosen], kind="stable")] if by_count else chosen
+
+
+def rows_of(tokens: IntArray, d2t: IntArray) -> npt.NDArray[np.int64]:
+    """The row of each token in `d2t`, which names every token once in any order; -1 where it does not."""
+    order = np.argsort(d2t)
+    at = order[np.searchsorted(d2t, tokens, sorter=order).clip(max=len(d2t) - 1)]
+    return np.where(d2t[at] == tokens, at, -1)
 
 
 @dataclass(frozen=True)

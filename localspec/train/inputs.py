@@ -8,7 +8,7 @@ from torch import Tensor
 
 from localspec.engine.base import FloatArray, IntArray
 from localspec.train.base import BaseMatrices
-from localspec.train.dataset import RUN, Batch
+from localspec.train.dataset import RUN, Batch, rows_of
 from localspec.train.loss import Targets
 from localspec.train.shards import HalfArray
 
@@ -19,8 +19,8 @@ LEAST_SQUARE = 1e-6
 class Feeder:
     """Holds the model's matrices, cut to what the data need, on `device` and in the type that is computed in.
 
-    `used` are all tokens that the data hold and `d2t` those that can be drafted, both ascending. `teacher` is the
-    output matrix over the latter.
+    `used` are all tokens that the data hold, ascending, and `d2t` those that can be drafted. `teacher` is the output
+    matrix over the latter.
     """
 
     def __init__(
@@ -46,8 +46,7 @@ class Feeder:
 
     def labels(self, tokens: IntArray) -> Tensor:
         """Rows of the vocabulary head of tokens, -1 for those without."""
-        at = np.minimum(np.searchsorted(self._d2t, tokens), len(self._d2t) - 1)
-        return torch.from_numpy(np.where(self._d2t[at] == tokens, at, -1)).to(self.device)
+        return torch.from_numpy(rows_of(tokens, self._d2t)).to(self.device)
 
     def feed(self, batch: Batch) -> tuple[Tensor, Targets]:
         """The inputs u [n_runs * RUN, (n_heads + 1) * n_embd] of all heads, and what they should say."""

@@ -32,20 +32,24 @@ class Targets:
     valid: Tensor
 
 
-def distillation_loss(x: list[Tensor], output: Tensor, teacher: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+def distillation_loss(
+    x: list[Tensor], output: Tensor, teacher: Tensor, targets: Targets, n_later: int = 0
+) -> tuple[Tensor, Tensor]:
     """The mean loss over positions, summed over heads; and the mean of each head [n_heads], without gradient.
 
     `x` are the outputs of the heads, [n_runs * length, n_embd] each. `output` is the vocabulary head and `teacher` the
-    model's own matrix over the same rows, both [n_rows, n_embd]. A position without a label counts with its teacher's
-    share alone.
+    model's own matrix over the same rows, both [n_rows, n_embd]; heads after the first know the first `n_later` of
+    these rows, all if it is 0. A position without a label that its head knows counts with its teacher's share alone.
     """
-    losses: tuple[Tensor, Tensor] = _Loss.apply(output, teacher, targets, *x)
+    losses: tuple[Tensor, Tensor] = _Loss.apply(output, teacher, targets, n_later, *x)
     return losses
 
 
 class _Loss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, output: Tensor, teacher: Tensor, targets: Targets, *x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, output: Tensor, teacher: Tensor, targets: Targets, n_later: int, *x: Tensor
+    ) -> tuple[Tensor, Tensor]:
         n_heads, n_runs, length = targets.labels.shape
         weights = output.to(x[0].dtype)
         n_valid = targets.valid.sum(dim=(1, 2)).clamp(min=1)
@@ -58,14 +62,17 @@ class _Loss(torch.autograd.Function):
             rows = slice(start * length, runs.stop * length)
             p = torch.softmax(targets.hidden[runs] @ teacher.T, dim=-1)
             for head in range(n_heads):
-                q = p[:, head : head + length].reshape(-1, len(output))
+                n = n_later if head and n_later else len(output)
+                q = p[:, head : head + length, :n].reshape(-1, n)
+                if n < len(output):
+                    q = q / q.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(q.dtype).tiny)
                 labels, valid = targets.labels[head, runs].reshape(-1), targets.valid[head, runs].reshape(-1)
-                loss, grad = _head_loss(x[head][rows] @ weights.T, q, labels, valid)
+                loss, grad = _head_loss(x[head][rows] @ weights[:n].T, q, labels.where(labels < n, -1), valid)
                 sums[head] += loss
                 # the small factors are scaled, which costs less than scaling `grad`
                 scale = (1 / n_valid[head]).to(grad.dtype)
-                grads[head][rows] = (grad @ weights) * scale
-                grad_output += grad.T @ (x[head][rows] * scale)
+                grads[head][rows] = (grad @ weights[:n]) * scale
+                grad_output[:n] += grad.T @ (x[head][rows] * scale)
         ctx.save_for_backward(grad_output, *grads)
         means = sums / n_valid
         ctx.mark_non_differentiable(means)
@@ -74,7 +81,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         grad_output, *grads = ctx.saved_tensors
-        return grad_output * grad, None, None, *(values * grad.to(values.dtype) for values in grads)
+        return grad_output * grad, None, None, None, *(values * grad.to(values.dtype) for values in grads)
 
 
 def _head_loss(logits: Tensor, p: Tensor, labels: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:

@@ -88,6 +88,7 @@ class Training:
         n_threads: int | None = None,
         start: Start | None = None,
     ) -> None:
+        heads = replace(heads, init=start.digest if start else "")
         heads.check()
         if heads.rounding:
             roundings(heads.rounding, model.n_embd)  # refused now, not when the data are made
@@ -98,12 +99,13 @@ class Training:
         data = replace(data, fingerprint=model.fingerprint, prompts=digest(prompts))
         tokenized = making.tokenize(model, prompts)
         making.check_lengths(tokenized, data.max_tokens, model.n_ctx_train)
+        self._head_options = heads
+        spec = self._spec()  # raises for sizes that make no heads
         self.folder = WorkFolder(work, data)
         self._data_options = data
-        self._head_options = replace(heads, init=start.digest if start else "")
         self._start = start
         if start:
-            start.check(self._spec())
+            start.check(spec)
         self._longest = tokenized.longest
         self._n_threads = n_threads
         self._held_out = [is_held_out(text) for text in prompts]
@@ -153,14 +155,15 @@ class Training:
         options, facts = self._head_options, self.facts
         counts = count_tokens(data.shards, data.held_out, facts.n_vocab)
         first = self._start.vocabulary.tolist() if self._start else facts.end_tokens
-        d2t = choose_vocabulary(counts, self._spec().n_draft_vocab, first)
+        spec = self._spec()
+        d2t = choose_vocabulary(counts, spec.n_draft_vocab, first, by_count=spec.n_later_vocab > 0)
         used = np.unique(np.concatenate([shard.tokens for shard in data.shards])).astype(np.int32)
         # a training goes on in the type that it began with, so that it goes on exactly
         kind = kind_of(self.folder.checkpoint) or choose_kind(self.device)
         feeder = Feeder(self._matrices, used, d2t, options.n_heads, self.device, kind)
         torch.manual_seed(options.seed)
         scale = feeder.scale(data.shards[0].hidden)
-        module = HeadsModule(self._spec(), torch.from_numpy(feeder.output), scale, options.rounding).to(self.device)
+        module = HeadsModule(spec, torch.from_numpy(feeder.output), scale, options.rounding).to(self.device)
         if self._start:
             self._start.apply(module, d2t)
         return module, feeder, d2t
@@ -174,6 +177,7 @@ class Training:
             n_heads=options.n_heads,
             n_layers=options.n_layers,
             n_draft_vocab=min(options.vocab, facts.n_vocab),
+            n_later_vocab=options.later_vocab,
             base_name=facts.name,
             fingerprint=facts.fingerprint,
             arch=ARCHS[options.arch],

@@ -6,13 +6,12 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from localspec.engine.base import IntArray
 from localspec.errors import UsageError
 from localspec.heads.file import read_heads
 from localspec.heads.spec import HeadSpec
 from localspec.heads.tensors import Heads
+from localspec.train.dataset import rows_of
 from localspec.train.module import HeadsModule
 
 #: option of `train-heads` for what has to be as it was
@@ -54,8 +53,8 @@ class Start:
                     f"{self._path} has a larger {option}: {was}, not {asked}", f"give {option} {was} or more"
                 )
         of_model = replace(
-            spec, n_heads=wanted.n_heads, n_draft_vocab=wanted.n_draft_vocab, recipe=wanted.recipe,
-            licence=wanted.licence, base_name=wanted.base_name,
+            spec, n_heads=wanted.n_heads, n_draft_vocab=wanted.n_draft_vocab, n_later_vocab=wanted.n_later_vocab,
+            recipe=wanted.recipe, licence=wanted.licence, base_name=wanted.base_name,
         )  # fmt: skip
         if of_model != wanted:
             raise UsageError(
@@ -66,4 +65,4 @@ class Start:
     def apply(self, module: HeadsModule, d2t: IntArray) -> None:
         """Put the weights into `module`, which drafts the tokens `d2t`: all of `vocabulary`, and perhaps others, and
         perhaps further ahead."""
-        module.go_on_from(self._heads, np.searchsorted(d2t, self.vocabulary))
+        module.go_on_from(self._heads, rows_of(self.vocabulary, d2t))

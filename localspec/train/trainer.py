@@ -114,7 +114,9 @@ class Trainer:
         """One step. Returns the loss of each head."""
         for group in self._optimizer.param_groups:
             group["lr"] = self._options.lr * rate_at(self.step, self.n_steps)
-        loss, means = distillation_loss(self.module(u), self.module.vocabulary(), self._feeder.teacher, targets)
+        loss, means = distillation_loss(
+            self.module(u), self.module.vocabulary(), self._feeder.teacher, targets, self.module.spec.n_later_vocab
+        )
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self._optimizer.step()

@@ -36,13 +36,17 @@ class DataOptions:
 
 @dataclass(frozen=True)
 class HeadOptions:
-    """What decides the heads, given the data. `arch` is one of `ARCHS`, `batch` counts positions, `vocab` the tokens
-    that can be drafted; `init` is the digest of the heads that are trained further, empty for new ones, and `rounding`
-    the type that weights are rounded to as they are trained, empty for none."""
+    """What decides the heads, given the data.
+
+    `arch` is one of `ARCHS`, `batch` counts positions. `vocab` are the tokens that can be drafted, of which heads after
+    the first know the `later_vocab` most frequent, all if it is 0. `init` is the digest of heads to train further,
+    empty for new ones, and `rounding` the type that weights are rounded to as they are trained, empty for none.
+    """
 
     n_heads: int = 4
     n_layers: int = 2
     vocab: int = 8192
+    later_vocab: int = 0
     epochs: int = 3
     batch: int = 1024
     lr: float = 2e-3
@@ -56,9 +60,11 @@ class HeadOptions:
         """Raise `UsageError` that names the first value that cannot be used."""
         if self.arch not in ARCHS:
             raise UsageError(f"heads of the kind {self.arch!r} cannot be trained", f"one of {', '.join(ARCHS)}")
-        for name in ("n_heads", "n_layers", "vocab", "epochs", "batch"):
+        for name in ("n_heads", "n_layers", "vocab", "batch"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}, not a positive number")
+        if self.epochs < (0 if self.init else 1):
+            raise UsageError(f"--epochs {self.epochs} leaves the heads untrained", "give 1 or more, or --init")
 
 
 #: option on the command line of what a run records
@@ -74,6 +80,7 @@ _NAMES = {
     "n_heads": "--heads",
     "n_layers": "--blocks",
     "vocab": "--vocab",
+    "later_vocab": "--later-vocab",
     "epochs": "--epochs",
     "batch": "--batch",
     "lr": "--lr",
@@ -120,7 +127,7 @@ class WorkFolder:
         for key, value in options.items():
             # an option that came later is empty where nobody gives it
             was = written.get(key, "")
-            if was != value:
+            if (was or None) != (value or None):
                 raise UsageError(
                     f"{file} belongs to a training with another {_NAMES[key]}: {was or 'none'}, not {value or 'none'}",
                     way_out,

@@ -90,7 +90,8 @@ def reference_of(path: Path, model: Model) -> ReferenceHeads:
 
 def trees_for(heads: NativeHeads) -> list[StaticTree]:
     """Those whose ranks the heads have tokens for."""
-    return [tree for tree in TREES.values() if max(tree.ranks) < (heads.spec.n_draft_vocab or N_VOCAB)]
+    rows_of = heads.spec.n_rows_of
+    return [t for t in TREES.values() if all(max(x.widths) <= rows_of(i) for i, x in enumerate(t.levels))]
 
 
 def assert_drafted(

@@ -87,6 +87,15 @@ def test_facts_that_do_not_fit(tiny_q4: Models, path: Path, key: str, value: int
     assert reason in refusal(tiny_q4["llama"], path)
 
 
+@pytest.mark.parametrize(("n", "reason"), [(63, "63, no multiple of 64"), (128, "128, not in [0, 90]")])
+def test_tokens_of_later_heads_that_do_not_fit(tiny_q4: Models, tmp_path: Path, n: int, reason: str) -> None:
+    path = tmp_path / "heads.gguf"
+    write_heads(path, heads_of(spec_of(**_sizes(**SPECS["later"]))))
+    assert refusal(tiny_q4["llama"], path) == ""
+    set_fact(path, "hydra.later_vocab_size", n)
+    assert f"later_vocab_size is {reason}" in refusal(tiny_q4["llama"], path)
+
+
 def test_values_that_do_not_fit(tiny_q4: Models, path: Path) -> None:
     def outside(d2t: np.ndarray) -> None:
         d2t[3] = N_VOCAB

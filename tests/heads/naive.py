@@ -25,7 +25,8 @@ def logits(heads: Heads, head: int, g: np.ndarray, embeddings: list[np.ndarray])
         name = f"head.{head}.blk.{spec.stored_block(block)}"
         rest = linear(f"{name}.r", x) if spec.grounded and block == 0 else x
         x = rest + silu(linear(f"{name}.l", x))
-    return linear("output" if spec.shared_output else f"head.{head}.output", x)
+    rows = linear("output" if spec.shared_output else f"head.{head}.output", x)
+    return rows[: spec.n_later_vocab] if head > 0 and spec.n_later_vocab else rows
 
 
 def softmax(row: np.ndarray) -> np.ndarray:

@@ -24,6 +24,9 @@ SPECS: dict[str, dict[str, Any]] = {
     "one-block": {"arch": "hydra-mlp", "n_layers": 1},
     "shared": {"arch": "hydra-mlp", "shared_output": True},
     "trimmed": {"arch": "hydra-mlp", "n_draft_vocab": 37, "shared_output": True, "output_bias": True},
+    "later": {"arch": "hydra-mlp", "n_draft_vocab": 90, "n_later_vocab": 64, "shared_output": True},
+    "later-bias": {"arch": "hydra-mlp", "n_later_vocab": 64, "shared_output": True, "output_bias": True},
+    "later-own": {"arch": "hydra-mlp", "n_later_vocab": 64},
 }
 
 

@@ -24,6 +24,8 @@ from tests.heads.random_heads import PREFIX, spec_of
         ({"arch": "hydra-prefix-mlp"}, "need a prefix layer"),
         ({"prefix": PREFIX}, "have no prefix layer"),
         ({"n_draft_vocab": V + 1}, "do not fit"),
+        ({"n_later_vocab": 63}, "63 tokens for heads after the first are no multiple of 64"),
+        ({"n_later_vocab": 64, "n_draft_vocab": 63}, "or more than the 63 of the first"),
         ({"base_fingerprint": "0123"}, "not 16 hexadecimal digits"),
     ],
 )

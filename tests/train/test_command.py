@@ -73,7 +73,8 @@ def test_other_options_are_refused(tmp_path, tiny):
     ("options", "message"),
     [(("--type", "q5_k"), "'q5_k' is not known"), (("--arch", "eagle"), "'eagle' cannot be trained"),
      (("--device", "tpu"), "'tpu' is not known"), (("--rounded", "--type", "f16"), "weights of --type f16"),
-     (("--prompts", "none.jsonl"), "none.jsonl cannot be read")],
+     (("--prompts", "none.jsonl"), "none.jsonl cannot be read"), (("--epochs", 0), "--epochs 0 leaves"),
+     (("--vocab", 80, "--later-vocab", 70), "70 tokens for heads after the first are no multiple of 64")],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused_at_once(tmp_path, tiny, options, message):
     pytest.importorskip("torch")
@@ -97,6 +98,21 @@ def test_heads_are_trained_further_on_new_data(tmp_path, tiny):
     assert result.exit_code == 2 and "another --init" in result.stderr
     result = run(tiny, *again, "--blocks", 3, "--init", first)
     assert result.exit_code == 2 and "another --blocks: 2, not 3" in result.stderr
+
+
+def test_heads_are_told_anew_which_tokens_are_frequent(tmp_path, tiny):
+    pytest.importorskip("torch")
+    first, second = tmp_path / "first.gguf", tmp_path / "second.gguf"
+    options = (*OPTIONS, "--vocab", 80, "--type", "f32")
+    assert run(tiny, "-o", first, *options).exit_code == 0
+    result = run(tiny, "-o", second, *options, "--seed", 2, "--later-vocab", 64, "--epochs", 0, "--init", first)
+    assert result.exit_code == 0, result.stderr
+    old, new = read_heads(first), read_heads(second)
+    assert (old.spec.n_later_vocab, new.spec.n_later_vocab) == (0, 64)
+    assert old.d2t is not None and new.d2t is not None
+    assert np.array_equal(old.d2t, np.sort(new.d2t)) and not np.array_equal(old.d2t, new.d2t)
+    rows = np.searchsorted(old.d2t, new.d2t)
+    assert np.array_equal(new.tensors["output.weight"], old.tensors["output.weight"][rows])
 
 
 def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path, tiny):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from localspec.errors import UsageError
-from localspec.train.dataset import RUN, Runs, choose_vocabulary, count_tokens
+from localspec.train.dataset import RUN, Runs, choose_vocabulary, count_tokens, rows_of
 from tests.train.made import N_HEADS, V, shard
 
 LENGTHS = [70, 1, 33, 2, 32]
@@ -65,5 +65,8 @@ def test_the_vocabulary_is_the_most_frequent_tokens_and_the_end_tokens():
     assert choose_vocabulary(counts, 4, [2]).tolist() == [0, 2, 3, 6]
     assert choose_vocabulary(counts, 7, [5]).tolist() == list(range(7))
     assert choose_vocabulary(counts, 6, []).tolist() == [0, 1, 2, 3, 4, 6]
+    by_count = choose_vocabulary(counts, 4, [5], by_count=True)
+    assert by_count.tolist() == [2, 3, 0, 5]
+    assert rows_of(np.array([5, 4, 2, 6, 0], dtype=np.int32), by_count).tolist() == [3, -1, 0, -1, 2]
     with pytest.raises(UsageError, match="8 tokens to draft are more than the 7"):
         choose_vocabulary(counts, 8, [])

@@ -63,8 +63,15 @@ def test_a_full_disk_is_refused_before_it_is_full(tmp_path):
         folder.check_space(1 << 60)
 
 
-@pytest.mark.parametrize("name", ["n_heads", "n_layers", "vocab", "epochs", "batch"])
+@pytest.mark.parametrize("name", ["n_heads", "n_layers", "vocab", "batch"])
 def test_head_options_are_positive(name):
     HeadOptions().check()
     with pytest.raises(UsageError, match=f"{name} is 0"):
         HeadOptions(**{name: 0}).check()
+
+
+def test_heads_that_are_there_need_no_further_training():
+    HeadOptions(epochs=0, init="0123456789abcdef").check()
+    for options in (HeadOptions(epochs=0), HeadOptions(epochs=-1, init="0123456789abcdef")):
+        with pytest.raises(UsageError, match="leaves the heads untrained"):
+            options.check()

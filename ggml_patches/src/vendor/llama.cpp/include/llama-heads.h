@@ -11,7 +11,8 @@
 //   plan  = llama_heads_plan_init(heads, n_nodes, parents, ranks);
 //   llama_heads_draft(plan, ctx, hidden, root, 0.0f, tokens, q, top1, &n_levels);    // as often as wanted
 //
-// The file is the GGUF of architecture "hydra" that localspec writes. Heads with a prefix layer are refused.
+// The file is the GGUF of architecture "hydra" that localspec writes. Heads with a prefix layer are refused. Heads after the first
+// may look at the first rows of the vocabulary head only, those of frequent tokens: it is most of what a deep draft reads.
 //
 // Nothing is thrown; why something failed is logged. Heads live as long as their plans, the model as long as the heads. Plans of
 // the same heads may be used by several threads at a time, one plan by one.
@@ -86,7 +87,7 @@ LLAMA_API int32_t llama_heads_n_splits(
 //   least_p   a level is drafted if a node that it hangs below has this p at the least, the product of q along its path. the
 //             first level always is, and none below one that is not; all are when least_p <= 0. the same on all devices
 //   tokens    [n_nodes], the root's is root, LLAMA_TOKEN_NULL in levels that are not drafted
-//   q         [n_nodes], probability of a token under its head: softmax over the tokens that can be drafted. the root's is 1,
+//   q         [n_nodes], probability of a token under its head: softmax over the tokens that it can draft. the root's is 1,
 //             0 in levels that are not drafted
 //   top1      [depth of the tree], the largest probability of each head along the path of rank 0, as far as nodes of this path
 //             have children and their level is drafted; 0 below

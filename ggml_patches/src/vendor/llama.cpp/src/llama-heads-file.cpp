@@ -77,6 +77,13 @@ void llama_heads_file::read_spec() {
     heads.n_vocab       = (int32_t) fact_u32("hydra.vocab_size",       1, MAX_SIZE);
     heads.n_draft_vocab = (int32_t) fact_u32("hydra.draft_vocab_size", 0, (uint32_t) heads.n_vocab);
 
+    if (gguf_find_key(gguf.get(), "hydra.later_vocab_size") >= 0) {
+        heads.n_later_vocab = (int32_t) fact_u32("hydra.later_vocab_size", 0, (uint32_t) heads.n_rows());
+        if (heads.n_later_vocab % LLAMA_HEADS_PACKED_ROWS != 0) {
+            throw std::runtime_error(format("hydra.later_vocab_size is %d, no multiple of %d", heads.n_later_vocab, LLAMA_HEADS_PACKED_ROWS));
+        }
+    }
+
     heads.grounded      = fact_bool("hydra.grounded");
     heads.tied_blocks   = fact_bool("hydra.tied_blocks");
     heads.shared_output = fact_bool("hydra.shared_output");

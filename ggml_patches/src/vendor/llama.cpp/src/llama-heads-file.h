@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+static constexpr int LLAMA_HEADS_PACKED_ROWS = 64; // at a multiple of so many rows packed weights can be cut
+
 // sizes of draft heads, as the header of their file states them
 struct llama_heads_spec {
     int32_t n_heads       = 0; // the depth that they draft
@@ -16,6 +18,7 @@ struct llama_heads_spec {
     int32_t n_embd        = 0;
     int32_t n_vocab       = 0;
     int32_t n_draft_vocab = 0; // tokens that can be drafted, 0: all
+    int32_t n_later_vocab = 0; // rows of the vocabulary head, the first ones, that heads after the first look at, 0: all
 
     bool grounded      = false; // the first block takes the hidden state and the embeddings of head + 1 tokens
     bool tied_blocks   = false; // all blocks but a grounded first one are stored once
@@ -23,6 +26,7 @@ struct llama_heads_spec {
     bool output_bias   = false;
 
     int32_t n_rows()           const { return n_draft_vocab > 0 ? n_draft_vocab : n_vocab; }
+    int32_t n_rows  (int head) const { return head > 0 && n_later_vocab > 0 ? n_later_vocab : n_rows(); }
     int32_t n_inputs(int head) const { return grounded ? head + 2 : 1; }
     int32_t first_plain()      const { return grounded ? 1 : 0; } // the first block of the form x + silu(W x + b)
 

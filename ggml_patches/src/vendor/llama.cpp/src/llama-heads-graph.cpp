@@ -7,17 +7,16 @@
 #include <cmath>
 #include <stdexcept>
 
-static constexpr int64_t PACKED_ROWS = 64; // at a multiple of so many rows packed weights can be cut
-
 llama_heads_plan::llama_heads_plan(const llama_heads & heads, int32_t n_nodes, const int32_t * parents, const int32_t * ranks, bool place) :
     heads(heads), levels(llama_heads_levels(n_nodes, parents, ranks)), tokens(n_nodes), q(n_nodes, 1.0f), top1(levels.size()),
     p(n_nodes, 1.0f) {
     if ((int32_t) levels.size() > heads.spec.n_heads) {
         throw std::runtime_error(format("a tree of depth %zu is too deep for %d heads", levels.size(), heads.spec.n_heads));
     }
-    for (const auto & level : levels) {
-        if (level.width() > heads.spec.n_rows()) {
-            throw std::runtime_error(format("rank %d is asked of a head that knows %d tokens", level.width() - 1, heads.spec.n_rows()));
+    for (size_t d = 0; d < levels.size(); ++d) {
+        const int32_t n_rows = heads.spec.n_rows((int) d);
+        if (levels[d].width() > n_rows) {
+            throw std::runtime_error(format("rank %d is asked of a head that knows %d tokens", levels[d].width() - 1, n_rows));
         }
     }
     if (levels.empty()) {
@@ -37,19 +36,25 @@ ggml_tensor * llama_heads_plan::indices(const std::vector<int32_t> & values) {
     return t;
 }
 
+// the first rows of weights, a multiple of LLAMA_HEADS_PACKED_ROWS or all
+ggml_tensor * llama_heads_plan::first_rows(ggml_tensor * weight, int64_t n_rows) {
+    if (n_rows == weight->ne[1]) {
+        return weight;
+    }
+    ggml_tensor * view = ggml_view_2d(ctx.get(), weight, weight->ne[0], n_rows, weight->nb[1], 0);
+    view->extra = weight->extra; // its packed rows are the first of all packed rows
+    return view;
+}
+
 // sums of the level's products, of its nodes and all heads from d on that the tree asks
 ggml_tensor * llama_heads_plan::build_sums(size_t d, ggml_tensor * x, ggml_tensor * above) {
     const auto & w = *heads.weights;
 
     const int64_t n_head = 2*heads.spec.n_embd; // sums of a head
-    const int64_t n_sums = n_head % PACKED_ROWS == 0 ? n_head*(int64_t) (levels.size() - d) : w.slots[d]->ne[1];
+    const int64_t n_sums = n_head % LLAMA_HEADS_PACKED_ROWS == 0 ? n_head*(int64_t) (levels.size() - d) : w.slots[d]->ne[1];
 
-    ggml_tensor * slot = w.slots[d];
-    if (n_sums < slot->ne[1]) { // no head beyond the depth of this tree is asked
-        slot = ggml_view_2d(ctx.get(), slot, slot->ne[0], n_sums, slot->nb[1], 0);
-        slot->extra = w.slots[d]->extra; // its packed rows are the first of all packed rows
-    }
-    ggml_tensor * sums = ggml_mul_mat(ctx.get(), slot, x);
+    // no head beyond the depth of this tree is asked
+    ggml_tensor * sums = ggml_mul_mat(ctx.get(), first_rows(w.slots[d], n_sums), x);
     if (heads.host_ops) {
         return sums; // completed by llama_heads_first_block
     }
@@ -88,9 +93,11 @@ ggml_tensor * llama_heads_plan::build_blocks(size_t d, ggml_tensor * x) {
             x = ggml_add(ctx.get(), x, ggml_silu(ctx.get(), ggml_add(ctx.get(), y, block.bias)));
         }
     }
-    ggml_tensor * logits = ggml_mul_mat(ctx.get(), w.outputs[d].weight, x);
+    const int64_t n_rows = heads.spec.n_rows((int) d);
+
+    ggml_tensor * logits = ggml_mul_mat(ctx.get(), first_rows(w.outputs[d].weight, n_rows), x);
     if (w.outputs[d].bias && !heads.host_ops) {
-        logits = ggml_add(ctx.get(), logits, w.outputs[d].bias);
+        logits = ggml_add(ctx.get(), logits, ggml_view_1d(ctx.get(), w.outputs[d].bias, n_rows, 0));
     }
     return logits;
 }

@@ -65,6 +65,7 @@ private:
 
     void build();
     void add_level_graph(int first);
+    ggml_tensor * first_rows  (ggml_tensor * weight, int64_t n_rows);
     ggml_tensor * build_sums  (size_t d, ggml_tensor * x, ggml_tensor * above);
     ggml_tensor * build_x     (ggml_tensor * sums);
     ggml_tensor * build_blocks(size_t d, ggml_tensor * x);

@@ -27,7 +27,7 @@ static void check_model(const llama_heads_spec & spec, const llama_model & model
 
 // a tree that asks all heads, and for as many tokens as trees ever do, can be drafted where they are
 static void check_device(const llama_heads & heads) {
-    const int32_t last = std::min(128, heads.spec.n_rows()) - 1;
+    const int32_t last = std::min(128, heads.spec.n_rows(heads.spec.n_heads - 1)) - 1;
 
     std::vector<int32_t> parents = { -1 };
     std::vector<int32_t> ranks   = {  0 };

@@ -39,23 +39,21 @@ class Feeder:
         self.teacher = self._tensor(self.output)
         self._embedding = self._tensor(matrices.embeddings(used))
         self._used = used
-        self._d2t = d2t
+        #: row of the vocabulary head of each of `used`, -1 for those without
+        self._rows = torch.from_numpy(rows_of(used, d2t)).to(device)
 
     def _tensor(self, values: FloatArray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.device, self.kind)
 
-    def labels(self, tokens: IntArray) -> Tensor:
-        """Rows of the vocabulary head of tokens, -1 for those without."""
-        return torch.from_numpy(rows_of(tokens, self._d2t)).to(self.device)
-
     def feed(self, batch: Batch) -> tuple[Tensor, Targets]:
         """The inputs u [n_runs * RUN, (n_heads + 1) * n_embd] of all heads, and what they should say."""
         hidden = torch.from_numpy(batch.hidden).to(self.device, self.kind)
-        ids = torch.from_numpy(np.searchsorted(self._used, batch.tokens).clip(max=len(self._used) - 1))
-        embedded = self._embedding[ids.to(self.device)]
+        # what stands beyond the end of an answer may be no token of the data: it is not valid, whatever it is taken for
+        ids = torch.from_numpy(np.searchsorted(self._used, batch.tokens).clip(max=len(self._used) - 1)).to(self.device)
+        embedded = self._embedding[ids]
         parts = [hidden[:, :RUN], *(embedded[:, i : i + RUN] for i in range(self.n_heads))]
         u = torch.cat(parts, dim=-1).flatten(0, 1)
-        labels, valid = self.labels(batch.tokens), torch.from_numpy(batch.valid).to(self.device)
+        labels, valid = self._rows[ids], torch.from_numpy(batch.valid).to(self.device)
         later = [slice(1 + i, 1 + i + RUN) for i in range(self.n_heads)]
         return u, Targets(
             hidden=hidden[:, 1:].contiguous(),  # products of a strided view are up to twenty times slower

@@ -39,14 +39,15 @@ class HeadOptions:
     """What decides the heads, given the data.
 
     `arch` is one of `ARCHS`, `batch` counts positions. `vocab` are the tokens that can be drafted, of which heads after
-    the first know the `later_vocab` most frequent, all if it is 0. `init` is the digest of heads to train further,
-    empty for new ones, and `rounding` the type that weights are rounded to as they are trained, empty for none.
+    the first know the `later_vocab` most frequent, all if it is 0 or no fewer. `init` is the digest of heads to train
+    further, empty for new ones; `rounding` is the type that weights are rounded to while they are trained, empty for
+    none.
     """
 
     n_heads: int = 4
     n_layers: int = 2
     vocab: int = 8192
-    later_vocab: int = 0
+    later_vocab: int = 4096
     epochs: int = 3
     batch: int = 1024
     lr: float = 2e-3
